@@ -1,0 +1,1 @@
+../../npukit/__init__.py

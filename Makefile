@@ -1,0 +1,74 @@
+PYTHON ?= python3
+SEED ?= 1
+CASES ?= 2000
+
+APT := $(if $(filter 0,$(shell id -u)),,sudo )apt-get install -y git make g++ python3-venv perl
+BIN := .venv/bin
+STAMP := .venv/.stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help deps prerequisites setup demo test unit properties lint bench docs docs-check clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+deps: ## install what the system has to bring (apt)
+	$(APT)
+
+# git is asked for in a checkout only: a source tarball works without it.
+prerequisites:
+	@missing=; miss() { echo "missing: $$1"; missing=1; }; \
+	has() { command -v $$1 >/dev/null 2>&1; }; \
+	if [ -e .git ] && ! has git; then miss "git"; fi; \
+	has make || miss "make (builds the simulated hardware)"; \
+	has g++ || miss "g++ (builds the simulated hardware)"; \
+	has perl || miss "perl (Verilator is a perl script)"; \
+	if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	  miss "Python >= 3.11 ($(PYTHON) is $$($(PYTHON) -V 2>/dev/null || echo absent)); name another: make setup PYTHON=python3.12"; \
+	elif ! $(PYTHON) -c 'import venv, ensurepip' >/dev/null 2>&1; then \
+	  miss "python3-venv ($(PYTHON) cannot import venv and ensurepip)"; \
+	fi; \
+	if [ "$$missing" ]; then \
+	  echo "to install (make deps does it): sudo apt-get install -y git make g++ python3-venv perl"; exit 1; \
+	fi
+
+setup: $(STAMP) ## make .venv with npukit and its tools in it
+
+# Not a prerequisite of the stamp: a phony one would rebuild it every time.
+$(STAMP): pyproject.toml
+	@$(MAKE) --no-print-directory prerequisites
+	@echo "setting up .venv, once: about a minute"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[demo,test,dev]'
+	@touch $@
+
+demo: $(STAMP) ## classify handwritten digits on the simulated machine
+	@$(BIN)/python examples/demo_digits.py
+
+test: $(STAMP) ## every test, two workers
+	$(BIN)/pytest -n 2 --durations=5
+
+unit: $(STAMP) ## the tests of isa, sim, compiler and driver alone
+	$(BIN)/pytest tests/isa tests/sim tests/compiler tests/driver
+
+properties: $(STAMP) ## property tests at length: SEED=1 CASES=2000
+	$(BIN)/python tests/properties.py --seed $(SEED) --cases $(CASES)
+
+lint: $(STAMP) ## ruff, pyright, generated documents up to date
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	@$(MAKE) --no-print-directory docs-check
+
+bench: $(STAMP) ## measure what docs/benchmarks.md states
+	$(BIN)/python bench/run.py
+
+docs: $(STAMP) ## write the generated documents anew
+	$(BIN)/python -m npukit.isa.docs
+
+docs-check: $(STAMP) ## fail if a generated document is out of date
+	$(BIN)/python -m npukit.isa.docs --check
+
+clean: ## remove caches and build output; .venv stays
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name .venv -prune -o -name .git -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,3 @@
+"""From ONNX models to programs."""
+
+__all__: list[str] = []

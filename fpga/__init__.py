@@ -1,0 +1,3 @@
+"""Boards: the hardware wrapped for FPGAs."""
+
+__all__: list[str] = []

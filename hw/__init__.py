@@ -1,0 +1,3 @@
+"""The hardware, in Amaranth."""
+
+__all__: list[str] = []

@@ -1,0 +1,86 @@
+"""How a tensor lies in DRAM: an affine map from loop indices to tensor coordinates and to bytes."""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Layout", "LayoutDim", "blocked"]
+
+
+@dataclass(frozen=True)
+class LayoutDim:
+    """One loop of a layout: it moves `step` along tensor axis `axis` and `stride` elements in DRAM."""
+
+    size: int
+    axis: int
+    step: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Loops whose DRAM elements together are the tensor's image.
+
+    An index i gives the tensor coordinate `origin[axis] + sum(i_d * step_d)` on each axis; where that
+    lies outside of the tensor the image holds `pad`. Loops may overlap in the tensor (windows), so an
+    image can hold an element many times; such a layout can be written but not read back.
+    """
+
+    shape: tuple[int, ...]
+    dims: tuple[LayoutDim, ...]
+    origin: tuple[int, ...]
+    pad: int = 0
+
+    @property
+    def elements(self) -> int:
+        """Elements of the DRAM image, gaps included."""
+        return 1 + sum((dim.size - 1) * dim.stride for dim in self.dims)
+
+    def _indices(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """Flat DRAM index, flat tensor index and validity of every loop index."""
+        grid = [dim.size for dim in self.dims]
+        place = np.zeros(grid, np.int64)
+        coordinates = [np.full((1,) * len(grid), start, np.int64) for start in self.origin]
+        for position, dim in enumerate(self.dims):
+            index = np.arange(dim.size).reshape([-1 if k == position else 1 for k in range(len(grid))])
+            place = place + index * dim.stride
+            coordinates[dim.axis] = coordinates[dim.axis] + index * dim.step
+        flat, valid = np.zeros(grid, np.int64), np.ones(grid, bool)
+        for axis, coordinate in enumerate(coordinates):
+            flat = flat * self.shape[axis] + coordinate
+            valid = valid & (coordinate >= 0) & (coordinate < self.shape[axis])
+        return place, flat, valid
+
+    def to_dram(self, tensor: NDArray) -> NDArray:
+        """The DRAM image [elements] of a tensor [shape], of the same dtype."""
+        place, flat, valid = self._indices()
+        image = np.full(self.elements, self.pad, tensor.dtype)
+        image[place] = np.where(valid, np.take(tensor.reshape(-1), np.where(valid, flat, 0)), self.pad)
+        return image
+
+    def from_dram(self, image: NDArray) -> NDArray:
+        """The tensor [shape] that a DRAM image [elements] holds."""
+        place, flat, valid = self._indices()
+        tensor = np.zeros(prod(self.shape), image.dtype)
+        tensor[flat[valid]] = image[place[valid]]
+        return tensor.reshape(self.shape)
+
+
+def blocked(shape: tuple[int, int, int, int], lanes: int, pad: int = 0) -> Layout:
+    """NCHW as [n][channel block][y][x][lane], `lanes` channels to a word, channels padded with `pad`."""
+    batch, channels, height, width = shape
+    blocks = -(-channels // lanes)
+    return Layout(
+        shape=shape,
+        dims=(
+            LayoutDim(batch, 0, 1, blocks * height * width * lanes),
+            LayoutDim(blocks, 1, lanes, height * width * lanes),
+            LayoutDim(height, 2, 1, width * lanes),
+            LayoutDim(width, 3, 1, lanes),
+            LayoutDim(lanes, 1, 1, 1),
+        ),
+        origin=(0, 0, 0, 0),
+        pad=pad,
+    )

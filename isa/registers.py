@@ -1,0 +1,103 @@
+"""The register map, declared once: hardware, simulated device, driver and `docs/isa.md` read it.
+
+All registers are 32 bits wide; a 64-bit quantity takes two, the low half first.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from npukit.isa.instructions import ENGINES
+
+__all__ = ["COUNTERS", "ERRORS", "ErrorCause", "REGISTERS", "Register", "address_of"]
+
+
+@dataclass(frozen=True)
+class Register:
+    """One register: byte offset, access (`ro`, `rw`, `wo`), value after reset, meaning."""
+
+    name: str
+    offset: int
+    access: str
+    reset: int
+    doc: str
+
+
+class ErrorCause(enum.IntEnum):
+    """Bits of ERROR. They stick until the core is reset; the first error stops the core."""
+
+    ILLEGAL_INSTRUCTION = 0
+    TOKEN_OVERFLOW = 1
+    ON_CHIP_ADDRESS = 2
+    DRAM_ADDRESS = 3
+    READ_RESPONSE = 4
+    WRITE_RESPONSE = 5
+    CONFIGURATION = 6
+    MISSING_END = 7
+
+
+ERRORS: dict[ErrorCause, str] = {
+    ErrorCause.ILLEGAL_INSTRUCTION: "an opcode, operation, memory or reserved bit without meaning",
+    ErrorCause.TOKEN_OVERFLOW: "a token counter went past 255",
+    ErrorCause.ON_CHIP_ADDRESS: "an on-chip operand left its bank",
+    ErrorCause.DRAM_ADDRESS: "a DRAM address at or past the limit register",
+    ErrorCause.READ_RESPONSE: "the bus answered a read with an error",
+    ErrorCause.WRITE_RESPONSE: "the bus answered a write with an error",
+    ErrorCause.CONFIGURATION: "the program's configuration hash is not this core's",
+    ErrorCause.MISSING_END: "the program's last instruction is not END",
+}
+
+COUNTERS: tuple[tuple[str, str], ...] = (
+    ("cycles", "cycles from start to done"),
+    *(
+        (f"{engine.name.lower()}_{cause}", f"{engine.name}: {text}")
+        for engine in ENGINES
+        for cause, text in (
+            ("busy", "cycles with an instruction between start and end"),
+            ("token", "cycles in which the next instruction waited for a token"),
+            ("port", "cycles in which the next instruction waited for a port"),
+            ("dram", "busy cycles in which DRAM moved nothing"),
+        )
+    ),
+    ("fetch_stall", "cycles in which FETCH could not hand on an instruction because its queue was full"),
+    ("read_beats", "beats read from DRAM, instructions included"),
+    ("write_beats", "beats written to DRAM"),
+)
+"""Performance counters, 64 bits each, in the order of their registers."""
+
+
+def _declare() -> tuple[Register, ...]:
+    plain = (
+        ("IDENTITY", "ro", 0x4E50554B, "ASCII `NPUK`"),
+        ("VERSION", "ro", 1, "version of instruction set and register map"),
+        ("CONFIG_HASH_LOW", "ro", 0, "hash of the core's configuration"),
+        ("CONFIG_HASH_HIGH", "ro", 0, "high half"),
+        ("CONTROL", "wo", 0, "bit 0: start; bit 1: reset the core and clear errors"),
+        ("STATUS", "ro", 0, "bit 0: busy; bit 1: done; bit 2: error"),
+        ("ERROR", "ro", 0, "sticky causes, see the table of errors"),
+        ("ERROR_INDEX", "ro", 0, "number of the instruction that raised the first error"),
+        ("PROGRAM_HASH_LOW", "rw", 0, "configuration hash for which the program was compiled"),
+        ("PROGRAM_HASH_HIGH", "rw", 0, "high half"),
+        ("PROGRAM_LOW", "rw", 0, "byte address of the program, a multiple of 4096"),
+        ("PROGRAM_HIGH", "rw", 0, "high half"),
+        ("PROGRAM_LENGTH", "rw", 0, "instructions in the program, END included"),
+        ("BASE_LOW", "rw", 0, "byte address that DRAM operands are relative to, a multiple of 4096"),
+        ("BASE_HIGH", "rw", 0, "high half"),
+        ("LIMIT_LOW", "rw", 0, "bytes from base that operands may touch"),
+        ("LIMIT_HIGH", "rw", 0, "high half"),
+    )
+    registers = [Register(name, 4 * i, access, reset, doc) for i, (name, access, reset, doc) in enumerate(plain)]
+    offset = 0x80
+    for name, doc in COUNTERS:
+        registers.append(Register(f"{name.upper()}_LOW", offset, "ro", 0, doc))
+        registers.append(Register(f"{name.upper()}_HIGH", offset + 4, "ro", 0, "high half"))
+        offset += 8
+    return tuple(registers)
+
+
+REGISTERS: tuple[Register, ...] = _declare()
+_BY_NAME = {register.name: register for register in REGISTERS}
+
+
+def address_of(name: str) -> int:
+    """Byte offset of the register of that name."""
+    return _BY_NAME[name].offset

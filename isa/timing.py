@@ -1,0 +1,85 @@
+"""Pipeline depths and other cycle constants of a configuration, read by `hw/` and `sim/` alike.
+
+`docs/timing.md` says what happens in which cycle; this file holds the numbers.
+"""
+
+from dataclasses import dataclass
+
+from npukit.isa.config import NpuConfig
+
+__all__ = [
+    "INSTRUCTION_BYTES",
+    "READ_OUTSTANDING",
+    "TABLE_LOAD_CYCLES",
+    "TOKEN_LIMIT",
+    "WRITE_OUTSTANDING",
+    "Timing",
+]
+
+INSTRUCTION_BYTES = 32
+TOKEN_LIMIT = 255
+"""Largest value of a token counter (8 bits)."""
+READ_OUTSTANDING = 32
+"""Read bursts that the master can track; the DRAM's own limit may be lower."""
+WRITE_OUTSTANDING = 32
+"""Write bursts that the master can track; the DRAM's own limit may be lower."""
+TABLE_LOAD_CYCLES = 64
+"""Cycles to fill VECTOR's 256-entry table, four entries a cycle."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Cycle constants that follow from a configuration."""
+
+    config: NpuConfig
+
+    @property
+    def row_latency(self) -> int:
+        """Cycles by which a partial sum in row r + 1 of the array trails row r."""
+        return 1 if self.config.dtype == "int8" else 6
+
+    @property
+    def matrix_latency(self) -> int:
+        """Cycles from the ACT read address of a word to the ACC write of its result.
+
+        Read (2), row skew and rows, column skew, multiplier (2), accumulate and write (2).
+        """
+        size = self.config.array
+        return 2 + size * self.row_latency + (size - 1) + 2 + self.accumulate_latency
+
+    @property
+    def accumulate_latency(self) -> int:
+        """H: cycles from the ACC read address of a word to the cycle after its write."""
+        return 4 if self.config.dtype == "int8" else 9
+
+    @property
+    def vector_latency(self) -> int:
+        """Cycles from the last pass of a word to its write, the same for every operation."""
+        return 18
+
+    @property
+    def store_read_latency(self) -> int:
+        """Cycles from an ACT read address of STORE to the beat that can carry the word."""
+        return 2
+
+    @property
+    def fetch_burst(self) -> int:
+        """Instructions that FETCH asks for at once (fewer at a program's end)."""
+        beats_limit = self.config.max_burst * self.config.bus_bytes // INSTRUCTION_BYTES
+        bus_limit = max(1, self.config.bus_bytes // INSTRUCTION_BYTES)
+        return max(bus_limit, min(4, beats_limit))
+
+    @property
+    def fetch_buffer(self) -> int:
+        """Instructions that FETCH can hold, asked for or arrived."""
+        return 2 * self.fetch_burst
+
+    @property
+    def requantise_passes(self) -> int:
+        """Cycles in which VECTOR requantises, multiplies or compares one word."""
+        return self.config.array // self.config.vector_lanes
+
+    @property
+    def add_passes(self) -> int:
+        """Cycles in which VECTOR adds one word."""
+        return self.config.array // self.config.fma_lanes

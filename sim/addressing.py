@@ -1,0 +1,201 @@
+"""Which words an instruction touches: one statement for the functional simulator and the judge."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npukit.isa.config import NpuConfig
+from npukit.isa.descriptors import descriptor_words, parameter_words
+from npukit.isa.instructions import Instruction, Load, Matrix, Memory, Store, Vector
+
+__all__ = ["Operand", "bank_depth", "dram_operand", "operands"]
+
+Loop = tuple[int, int]
+"""(count, stride in words)"""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Words that an instruction reads or writes in one bank (or, with memory None, in DRAM).
+
+    `loops` are the instruction's own, outermost first, so that an index into `words()` means the
+    same for all operands of an element-wise instruction.
+    """
+
+    name: str
+    memory: Memory | None
+    bank: int
+    offset: int
+    loops: tuple[Loop, ...]
+    wrap: int = 0
+    write: bool = False
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Smallest and largest word address, rings resolved."""
+        low = self.offset + sum(min(0, (count - 1) * stride) for count, stride in self.loops)
+        high = self.offset + sum(max(0, (count - 1) * stride) for count, stride in self.loops)
+        if self.wrap:
+            ring = self.offset >> self.wrap << self.wrap
+            if low < ring or high >= ring + (1 << self.wrap):
+                return ring, ring + (1 << self.wrap) - 1
+        return low, high
+
+    @property
+    def wraps(self) -> bool:
+        """Whether an address really passes its ring's end."""
+        if not self.wrap:
+            return False
+        ring = self.offset >> self.wrap << self.wrap
+        plain = Operand(self.name, self.memory, self.bank, self.offset, self.loops)
+        low, high = plain.extent
+        return low < ring or high >= ring + (1 << self.wrap)
+
+    def words(self) -> NDArray[np.int64]:
+        """Word addresses, shaped by the loops."""
+        address = np.zeros((1,) * len(self.loops), np.int64)
+        for axis, (count, stride) in enumerate(self.loops):
+            shape = [1] * len(self.loops)
+            shape[axis] = count
+            address = address + (np.arange(count, dtype=np.int64) * stride).reshape(shape)
+        address = address + self.offset
+        if self.wrap:
+            mask = (1 << self.wrap) - 1
+            address = (self.offset & ~mask) | (address & mask)
+        return address
+
+
+def bank_depth(config: NpuConfig, memory: Memory) -> tuple[int, int]:
+    """(banks, words per bank) of an on-chip memory."""
+    return {
+        Memory.ACT: (config.act_banks, config.act_depth),
+        Memory.ACC: (config.acc_banks, config.acc_depth),
+        Memory.WGT: (1, config.wgt_depth),
+        Memory.PAR: (1, config.par_depth),
+    }[memory]
+
+
+def _padded(load: Load) -> tuple[int, int]:
+    return load.pad_top + load.rows + load.pad_bottom, load.pad_left + load.words + load.pad_right
+
+
+def dram_operand(config: NpuConfig, instruction: Load | Store) -> Operand:
+    """The DRAM words (of ACT size) that a LOAD reads or a STORE writes."""
+    units = 1
+    if isinstance(instruction, Load) and instruction.memory is Memory.PAR:
+        units = config.wide_word_units
+    return Operand(
+        "dram",
+        None,
+        0,
+        instruction.dram,
+        (
+            (instruction.planes, instruction.dram_plane_stride),
+            (instruction.rows, instruction.dram_row_stride),
+            (instruction.words * units, 1),
+        ),
+        write=isinstance(instruction, Store),
+    )
+
+
+def operands(config: NpuConfig, instruction: Instruction) -> tuple[Operand, ...]:
+    """On-chip operands of an instruction; the DRAM operand of LOAD and STORE is `dram_operand`."""
+    if isinstance(instruction, Load):
+        rows, words = _padded(instruction)
+        loops = (
+            (instruction.planes, instruction.plane_stride),
+            (rows, instruction.row_stride),
+            (words, instruction.word_stride),
+        )
+        return (
+            Operand(
+                "destination", instruction.memory, instruction.bank, instruction.offset, loops,
+                instruction.wrap, True,
+            ),
+        )  # fmt: skip
+    if isinstance(instruction, Store):
+        loops = (
+            (instruction.planes, instruction.plane_stride),
+            (instruction.rows, instruction.row_stride),
+            (instruction.words, instruction.word_stride),
+        )
+        return (Operand("source", Memory.ACT, instruction.bank, instruction.offset, loops, instruction.wrap),)
+    if isinstance(instruction, Matrix):
+        return _matrix(config, instruction)
+    if isinstance(instruction, Vector):
+        return _vector(config, instruction)
+    return ()
+
+
+def _matrix(config: NpuConfig, matrix: Matrix) -> tuple[Operand, ...]:
+    steps = matrix.channels * matrix.kernel_height * matrix.kernel_width
+    act = Operand(
+        "act",
+        Memory.ACT,
+        matrix.act_bank,
+        matrix.act_offset,
+        (
+            (matrix.height, matrix.act_stride_y),
+            (matrix.width, matrix.act_stride_x),
+            (matrix.channels, matrix.act_stride_channel),
+            (matrix.kernel_height, matrix.act_stride_kernel_y),
+            (matrix.kernel_width, matrix.act_stride_kernel_x),
+        ),
+        matrix.act_wrap,
+    )
+    wgt = Operand(
+        "wgt",
+        Memory.WGT,
+        0,
+        matrix.wgt_offset,
+        ((matrix.blocks, steps * config.array), (steps * config.array, 1)),
+        matrix.wgt_wrap,
+    )
+    loops = (
+        (matrix.blocks, matrix.acc_stride_block),
+        (matrix.height, matrix.acc_stride_y),
+        (matrix.width, matrix.acc_stride_x),
+    )
+    acc = Operand("acc", Memory.ACC, matrix.acc_bank, matrix.acc_offset, loops, write=True)
+    if not matrix.accumulate:
+        return act, wgt, acc
+    return act, wgt, Operand("acc", Memory.ACC, matrix.acc_bank, matrix.acc_offset, loops), acc
+
+
+def _vector(config: NpuConfig, vector: Vector) -> tuple[Operand, ...]:
+    found = []
+    grid = (vector.blocks, vector.height, vector.width)
+    ring = vector.wrap
+    if vector.operation.name != "FILL":
+        loops: tuple[Loop, ...] = (
+            (vector.blocks, vector.a_stride_block),
+            (vector.height, vector.a_stride_y),
+            (vector.width, vector.a_stride_x),
+        )
+        if vector.is_window:
+            loops = (
+                *loops[:2],
+                (vector.width, vector.window_step * vector.window_stride_x),
+                (vector.window_height, vector.window_stride_y),
+                (vector.window_width, vector.window_stride_x),
+            )
+        wrap = ring if vector.a_wrap else 0
+        found.append(Operand("a", vector.a_memory, vector.a_bank, vector.a_offset, loops, wrap))
+    if vector.has_two_sources:
+        strides = (vector.b_stride_block, vector.b_stride_y, vector.b_stride_x)
+        wrap = ring if vector.b_wrap else 0
+        found.append(
+            Operand("b", vector.b_memory, vector.b_bank, vector.b_offset, tuple(zip(grid, strides)), wrap)
+        )
+    strides = (vector.out_stride_block, vector.out_stride_y, vector.out_stride_x)
+    wrap = ring if vector.out_wrap else 0
+    parameters = descriptor_words(config, vector) + vector.blocks * parameter_words(config, vector)
+    if parameters:
+        found.append(Operand("parameters", Memory.PAR, 0, vector.parameters, ((parameters, 1),)))
+    found.append(
+        Operand(
+            "out", vector.out_memory, vector.out_bank, vector.out_offset, tuple(zip(grid, strides)), wrap, True
+        )
+    )
+    return tuple(found)

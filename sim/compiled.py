@@ -1,0 +1,31 @@
+"""numba, set up once: kernels are cached in the user's cache folder, never in the package folder."""
+
+import os
+from pathlib import Path
+
+import numba
+
+__all__ = ["cache_folder", "njit"]
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/npukit`, by default `~/.cache/npukit`."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "npukit"
+
+
+def _usable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return os.access(folder, os.W_OK)
+    except OSError:
+        return False
+
+
+_kernels = cache_folder() / "kernels"
+_cached = "NUMBA_CACHE_DIR" in os.environ
+if not _cached and _usable(_kernels):
+    numba.config.CACHE_DIR = str(_kernels)  # type: ignore[attr-defined]
+    _cached = True
+
+njit = numba.njit(cache=_cached)

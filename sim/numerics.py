@@ -1,0 +1,152 @@
+"""Arithmetic of the int8 datapath, each formula once, as plain numpy. `docs/numerics.md` has the sources."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "add",
+    "add_fixed",
+    "fused_multiply_add",
+    "multiply",
+    "multiply_by_quantized_multiplier",
+    "requantize",
+    "requantize_fixed",
+    "saturate",
+    "wrap_int32",
+]
+
+
+def wrap_int32(values: NDArray[np.int64]) -> NDArray[np.int32]:
+    """int64 values modulo 2**32, as the accumulators keep them."""
+    return values.astype(np.uint32, casting="unsafe").view(np.int32)
+
+
+def saturate(values: NDArray, low: int, high: int) -> NDArray[np.int8]:
+    """Clamp integral values (any numeric dtype) to [low, high] within int8."""
+    return np.clip(values, low, high).astype(np.int8)
+
+
+def requantize(
+    accumulators: NDArray[np.int32],
+    bias: NDArray[np.int32],
+    multiplier: NDArray[np.float32],
+    zero_point: int,
+    low: int,
+    high: int,
+) -> NDArray[np.int8]:
+    """ONNX Runtime's requantisation: clamp(rne(f32(acc + bias) * multiplier) + zero_point).
+
+    The sum wraps in int32; its conversion to fp32 and the product each round to nearest even.
+    """
+    with np.errstate(over="ignore"):
+        total = accumulators + bias
+        scaled = np.rint(total.astype(np.float32) * multiplier)
+    # float64: adding a zero point to a large fp32 value must not round again
+    return saturate(scaled.astype(np.float64) + zero_point, low, high)
+
+
+def multiply_by_quantized_multiplier(
+    values: NDArray[np.int32], multiplier: NDArray[np.int32] | int, shift: NDArray[np.int32] | int
+) -> NDArray[np.int32]:
+    """TensorFlow Lite's reference scaling by multiplier * 2**(shift - 31), rounded twice.
+
+    The left shift wraps; the doubled high product rounds half towards +infinity and saturates; the
+    right shift rounds half away from zero.
+    """
+    multiplier = np.asarray(multiplier, np.int64)
+    shift = np.asarray(shift, np.int64)
+    left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
+    shifted = wrap_int32(values.astype(np.int64) << left).astype(np.int64)
+    high = np.minimum((shifted * multiplier + (1 << 30)) >> 31, 2**31 - 1)
+    mask = (np.int64(1) << right) - 1
+    threshold = (mask >> 1) + (high < 0)
+    return wrap_int32((high >> right) + ((high & mask) > threshold))
+
+
+def requantize_fixed(
+    accumulators: NDArray[np.int32],
+    bias: NDArray[np.int32],
+    multiplier: NDArray[np.int32],
+    shift: NDArray[np.int32],
+    zero_point: int,
+    low: int,
+    high: int,
+) -> NDArray[np.int8]:
+    """TensorFlow Lite's requantisation of acc + bias (wrapping)."""
+    with np.errstate(over="ignore"):
+        total = accumulators + bias
+    scaled = multiply_by_quantized_multiplier(total, multiplier, shift)
+    return saturate(scaled.astype(np.int64) + zero_point, low, high)
+
+
+def fused_multiply_add(
+    a: NDArray[np.float32], b: NDArray[np.float32] | np.float32, c: NDArray[np.float32] | np.float32
+) -> NDArray[np.float32]:
+    """fp32 a * b + c with one rounding, to nearest even.
+
+    The product of two fp32 is exact in float64. The float64 sum is made round-to-odd with the error
+    that TwoSum finds, after which the rounding to fp32 cannot round twice (Boldo and Melquiond, 2008).
+    """
+    product = a.astype(np.float64) * np.float64(b)
+    addend = np.broadcast_to(np.float64(c), product.shape)
+    total = product + addend
+    virtual = total - product
+    error = (product - (total - virtual)) + (addend - virtual)
+    bits = total.view(np.int64)
+    even = (error != 0) & (bits & 1 == 0)
+    step = np.where((error > 0) == (total > 0), 1, -1)
+    odd = np.where(even, bits + step, bits).view(np.float64)
+    return odd.astype(np.float32)
+
+
+def add(
+    a: NDArray[np.integer],
+    b: NDArray[np.integer],
+    ra: np.float32,
+    rb: np.float32,
+    offset: np.float32,
+    low: int,
+    high: int,
+) -> NDArray[np.int64]:
+    """ONNX Runtime's QLinearAdd: sat(rne(fma(a, ra, fma(b, rb, offset))))."""
+    inner = fused_multiply_add(b.astype(np.float32), rb, offset)
+    total = np.rint(fused_multiply_add(a.astype(np.float32), ra, inner))
+    return np.clip(total, low, high).astype(np.int64)
+
+
+def add_fixed(
+    a: NDArray[np.integer],
+    b: NDArray[np.integer],
+    multipliers: tuple[int, int, int],
+    shifts: tuple[int, int, int],
+    offsets: tuple[int, int, int],
+    left_shift: int,
+    low: int,
+    high: int,
+) -> NDArray[np.int64]:
+    """TensorFlow Lite's quantised addition; tuples are (first source, second source, result)."""
+    scaled = [
+        multiply_by_quantized_multiplier(
+            wrap_int32((source.astype(np.int64) + offset) << left_shift), multiplier, shift
+        )
+        for source, offset, multiplier, shift in zip((a, b), offsets, multipliers, shifts)
+    ]
+    total = wrap_int32(scaled[0].astype(np.int64) + scaled[1])
+    result = multiply_by_quantized_multiplier(total, multipliers[2], shifts[2]).astype(np.int64) + offsets[2]
+    return np.clip(result, low, high)
+
+
+def multiply(
+    a: NDArray[np.integer],
+    b: NDArray[np.integer],
+    a_zero_point: int,
+    b_zero_point: int,
+    multiplier: np.float32,
+    zero_point: int,
+    low: int,
+    high: int,
+) -> NDArray[np.int64]:
+    """ONNX Runtime's QLinearMul: sat(rne(f32(f32(p * multiplier) + zero_point))), p the exact product."""
+    product = (a.astype(np.int64) - a_zero_point) * (b.astype(np.int64) - b_zero_point)
+    scaled = product.astype(np.float32) * multiplier + np.float32(zero_point)
+    return np.clip(np.rint(scaled), low, high).astype(np.int64)

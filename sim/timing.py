@@ -1,0 +1,177 @@
+"""The timing half of the simulator: cycles of every instruction, counters, and what was waited for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npukit.isa.config import NpuConfig
+from npukit.isa.descriptors import descriptor_words, parameter_words
+from npukit.isa.instructions import ENGINES, Engine, Instruction, Load, Matrix, Memory, Operation, Store, Vector
+from npukit.isa.registers import COUNTERS
+from npukit.isa.timing import TABLE_LOAD_CYCLES, Timing
+from npukit.sim import timing_kernel as kernel
+from npukit.sim.dram import DramModel
+
+__all__ = ["Deadlock", "Schedule", "simulate_timing", "stream_cycles"]
+
+
+class Deadlock(RuntimeError):
+    """A program in which an instruction waits for a token that never comes."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When each instruction was queued, issued, started and ended, in cycles from the start.
+
+    Arrays are int64[instructions], in program order; `counters` has the names of `isa.registers`.
+    """
+
+    queue: NDArray[np.int64]
+    issue: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    token_wait: NDArray[np.int64]
+    port_wait: NDArray[np.int64]
+    dram_wait: NDArray[np.int64]
+    counters: dict[str, int]
+
+    @property
+    def cycles(self) -> int:
+        """Cycles from the start to done."""
+        return self.counters["cycles"]
+
+
+def _port(memory: Memory, bank: int, write: bool) -> int:
+    """Bit mask of a port that two engines may want; WGT and PAR have one engine on each side."""
+    if memory not in (Memory.ACT, Memory.ACC):
+        return 0
+    return 1 << (32 * (memory is Memory.ACC) + 16 * write + bank)
+
+
+def stream_cycles(config: NpuConfig, vector: Vector) -> int:
+    """Cycles in which VECTOR streams one block of an instruction."""
+    timing = Timing(config)
+    rows, columns = vector.height, vector.width
+    if vector.is_window:
+        passes = -(-vector.window_width // config.vector_taps) * timing.requantise_passes
+        fresh = min(vector.window_step, vector.window_width)
+        first = max(vector.window_width, passes)
+        later = max(fresh, passes)
+        return rows * vector.window_height * (first + (columns - 1) * later)
+    if vector.operation in (Operation.COPY, Operation.CONVERT, Operation.FILL):
+        return rows * columns
+    is_add = vector.operation in (Operation.ADD, Operation.ADD_FIXED)
+    passes = timing.add_passes if is_add else timing.requantise_passes
+    if vector.has_two_sources and (vector.a_memory, vector.a_bank) == (vector.b_memory, vector.b_bank):
+        passes = max(passes, 2)
+    return rows * columns * passes
+
+
+def _transfer(config: NpuConfig, instruction: Load | Store) -> list[int]:
+    unit = config.word_bytes
+    wide = isinstance(instruction, Load) and instruction.memory is Memory.PAR
+    word = config.wide_word_bytes if wide else unit
+    row = [
+        instruction.planes,
+        instruction.rows,
+        instruction.words * word,
+        instruction.dram_plane_stride * unit,
+        instruction.dram_row_stride * unit,
+        instruction.dram * unit,
+        word,
+    ]
+    if isinstance(instruction, Load):
+        row += [instruction.pad_top, instruction.pad_bottom, instruction.pad_left, instruction.pad_right]
+    return row
+
+
+def _row(config: NpuConfig, instruction: Instruction) -> list[int]:
+    """One row of the kernel's instruction table."""
+    engine = instruction.engine
+    head = [len(ENGINES) if engine is None else int(engine), instruction.drain, instruction.wait, instruction.signal]
+    if isinstance(instruction, Load):
+        ports = [0, _port(instruction.memory, instruction.bank, True)]
+        return head + ports + _transfer(config, instruction)
+    if isinstance(instruction, Store):
+        return head + [_port(Memory.ACT, instruction.bank, False), 0] + _transfer(config, instruction)
+    if isinstance(instruction, Matrix):
+        steps = instruction.channels * instruction.kernel_height * instruction.kernel_width
+        written = _port(Memory.ACC, instruction.acc_bank, True)
+        if instruction.accumulate or steps > 1:
+            written |= _port(Memory.ACC, instruction.acc_bank, False)
+        ports = [_port(Memory.ACT, instruction.act_bank, False), written]
+        return head + ports + [instruction.blocks * steps, instruction.height * instruction.width]
+    if isinstance(instruction, Vector):
+        read = 0
+        if instruction.operation is not Operation.FILL:
+            read = _port(instruction.a_memory, instruction.a_bank, False)
+        if instruction.has_two_sources:
+            read |= _port(instruction.b_memory, instruction.b_bank, False)
+        return [
+            *head,
+            read,
+            _port(instruction.out_memory, instruction.out_bank, True),
+            instruction.blocks,
+            descriptor_words(config, instruction),
+            parameter_words(config, instruction),
+            stream_cycles(config, instruction),
+            TABLE_LOAD_CYCLES if instruction.operation is Operation.TABLE else 0,
+        ]
+    return head
+
+
+def _table(config: NpuConfig, instructions: Sequence[Instruction]) -> NDArray[np.int64]:
+    table = np.zeros((len(instructions), kernel.I_COUNT), np.uint64)
+    for index, instruction in enumerate(instructions):
+        row = [value & 0xFFFFFFFFFFFFFFFF for value in _row(config, instruction)]
+        table[index, : len(row)] = row
+    return table.view(np.int64)
+
+
+def _constants(config: NpuConfig, dram: DramModel) -> NDArray[np.int64]:
+    timing = Timing(config)
+    values = np.zeros(kernel.C_COUNT, np.int64)
+    values[kernel.C_LATENCY] = dram.latency
+    values[kernel.C_READ_BURSTS] = dram.read_bursts
+    values[kernel.C_WRITE_BURSTS] = dram.write_bursts
+    values[kernel.C_QUEUE_DEPTH] = config.queue_depth
+    values[kernel.C_BUS_BYTES] = config.bus_bytes
+    values[kernel.C_MAX_BURST] = config.max_burst
+    values[kernel.C_FETCH_BURST] = timing.fetch_burst
+    values[kernel.C_FETCH_BUFFER] = timing.fetch_buffer
+    values[kernel.C_ARRAY] = config.array
+    values[kernel.C_MATRIX_LATENCY] = timing.matrix_latency
+    values[kernel.C_ACCUMULATE_LATENCY] = timing.accumulate_latency
+    values[kernel.C_VECTOR_LATENCY] = timing.vector_latency
+    values[kernel.C_STORE_READ_LATENCY] = timing.store_read_latency
+    return values
+
+
+def simulate_timing(
+    config: NpuConfig, instructions: Sequence[Instruction], dram: DramModel | None = None
+) -> Schedule:
+    """The schedule of a program that ends with END.
+
+    Raises:
+        Deadlock: when an instruction can never issue.
+        ValueError: when the last instruction, and only it, is not END.
+    """
+    if [i for i, one in enumerate(instructions) if one.engine is None] != [len(instructions) - 1]:
+        raise ValueError("a program has exactly one END, its last instruction")
+    table = _table(config, instructions)
+    schedule = np.zeros((len(instructions), kernel.S_COUNT), np.int64)
+    counters = np.zeros(kernel.N_COUNT, np.int64)
+    stuck = kernel.simulate(_constants(config, dram or DramModel()), table, schedule, counters)
+    if stuck >= 0:
+        raise Deadlock(
+            f"instruction {stuck} ({instructions[stuck].mnemonic}) waits for a token that never comes"
+        )
+    for engine in Engine:
+        mine = table[:, kernel.I_ENGINE] == engine
+        counters[kernel.N_BUSY[engine] + 1] = schedule[mine, kernel.S_TOKEN_WAIT].sum()
+        counters[kernel.N_BUSY[engine] + 2] = schedule[mine, kernel.S_PORT_WAIT].sum()
+    names = [name for name, _ in COUNTERS]
+    columns = [schedule[:, column].copy() for column in range(kernel.S_COUNT)]
+    return Schedule(*columns, counters=dict(zip(names, counters.tolist(), strict=True)))

@@ -1,0 +1,609 @@
+"""The timing half's state machines, over integer arrays; `docs/timing.md` states them cycle by cycle.
+
+Every unit is evaluated on registered state: what happens in cycle t is seen by others in t + 1. The
+loop visits only cycles in which something can change. Pure functions over arrays, so that they run
+the same with and without the compiler.
+"""
+
+import numpy as np
+
+from npukit.sim.compiled import njit
+
+__all__ = [
+    "C_COUNT",
+    "I_COUNT",
+    "N_COUNT",
+    "S_COUNT",
+    "simulate",
+]
+
+NEVER = np.int64(1) << 60
+
+
+# indices of the constants array
+(
+    C_LATENCY, C_READ_BURSTS, C_WRITE_BURSTS, C_QUEUE_DEPTH, C_BUS_BYTES, C_MAX_BURST, C_FETCH_BURST,
+    C_FETCH_BUFFER, C_ARRAY, C_MATRIX_LATENCY, C_ACCUMULATE_LATENCY, C_VECTOR_LATENCY,
+    C_STORE_READ_LATENCY, C_COUNT,
+) = range(14)  # fmt: skip
+
+# columns of the instruction table; those from 6 on depend on the engine
+I_ENGINE, I_DRAIN, I_WAIT, I_SIGNAL, I_READ_PORTS, I_WRITE_PORTS, I_COUNT = 0, 1, 2, 3, 4, 5, 17
+(
+    I_PLANES, I_ROWS, I_ROW_BYTES, I_PLANE_STRIDE, I_ROW_STRIDE, I_ADDRESS, I_WORD_BYTES,
+    I_PAD_TOP, I_PAD_BOTTOM, I_PAD_LEFT, I_PAD_RIGHT,
+) = range(6, 17)  # fmt: skip
+I_STEPS, I_WORDS = 6, 7
+I_BLOCKS, I_HEAD, I_PARAMETERS, I_STREAM, I_TABLE = 6, 7, 8, 9, 10
+
+# columns of the schedule: cycles of each instruction, and how long it waited
+S_QUEUE, S_ISSUE, S_START, S_END, S_TOKEN_WAIT, S_PORT_WAIT, S_DRAM_WAIT, S_COUNT = range(8)
+
+# counters that are counted here; the others are sums over the schedule
+(N_CYCLES, N_FETCH_STALL, N_READ_BEATS, N_WRITE_BEATS) = 0, 17, 18, 19
+N_BUSY = (1, 5, 9, 13)
+N_LOAD_DRAM, N_STORE_DRAM, N_COUNT = 4, 16, 20
+
+RING = 64
+
+
+@njit
+def _burst(address, remaining, bus, max_burst):
+    """Bytes of the burst that begins at `address`: ends at the row, `max_burst` beats, or 4 KiB."""
+    size = remaining
+    beats_end = address // bus * bus + max_burst * bus - address
+    page_end = 4096 - address % 4096
+    if size > beats_end:
+        size = beats_end
+    if size > page_end:
+        size = page_end
+    return size
+
+
+@njit
+def _ports_free(mask, engine, held):
+    """Whether no other engine holds a port of the mask."""
+    for other in range(4):
+        if other != engine and held[other] & mask != 0:
+            return False
+    return True
+
+
+@njit
+def _take(mask, engine, held, holds):
+    held[engine] |= mask
+    for port in range(64):
+        if (mask >> port) & 1:
+            holds[port] += 1
+
+
+@njit
+def _release(mask, engine, held, holds):
+    for port in range(64):
+        if (mask >> port) & 1:
+            holds[port] -= 1
+            if holds[port] == 0:
+                held[engine] &= ~(np.int64(1) << port)
+
+
+@njit
+def simulate(constants, table, schedule, counters):
+    """Run a program's timing.
+
+    constants: int64[C_COUNT]; table: int64[instructions, I_COUNT], END last and not in the table's
+    engines (ENGINE = 4); schedule: int64[instructions, S_COUNT], written; counters:
+    int64[COUNTER_COUNT], written in the order of `isa.registers.COUNTERS`.
+    Returns -1, or the number of the first instruction that can never issue.
+    """
+    latency = constants[C_LATENCY]
+    read_limit = constants[C_READ_BURSTS]
+    write_limit = constants[C_WRITE_BURSTS]
+    queue_depth = constants[C_QUEUE_DEPTH]
+    bus = constants[C_BUS_BYTES]
+    max_burst = constants[C_MAX_BURST]
+    fetch_burst = constants[C_FETCH_BURST]
+    fetch_buffer = constants[C_FETCH_BUFFER]
+    array = constants[C_ARRAY]
+    matrix_latency = constants[C_MATRIX_LATENCY]
+    accumulate_latency = constants[C_ACCUMULATE_LATENCY]
+    vector_latency = constants[C_VECTOR_LATENCY]
+    read_latency = constants[C_STORE_READ_LATENCY]
+
+    total = table.shape[0]
+    last = total - 1
+
+    # each engine's instructions, in order
+    order = np.empty((4, total), np.int64)
+    length = np.zeros(4, np.int64)
+    for index in range(last):
+        engine = table[index, I_ENGINE]
+        order[engine, length[engine]] = index
+        length[engine] += 1
+    issued = np.zeros(4, np.int64)  # instructions issued, per engine
+    started = np.zeros(4, np.int64)
+    ended = np.zeros(4, np.int64)  # ends that are visible
+    queued = np.zeros(4, np.int64)
+    tokens = np.zeros((4, 4), np.int64)  # [from, to]
+    front_free = np.zeros(4, np.int64)  # first cycle in which the next instruction may issue
+    pending_since = np.zeros(4, np.int64)  # first cycle in which in-flight instructions left room
+    held = np.zeros(4, np.int64)
+    holds = np.zeros(64, np.int64)
+    last_end = np.full(4, -1, np.int64)  # latest end, for the union of busy cycles
+
+    # scheduled: end of reads (ports), end of instructions; per engine in time order
+    read_done = np.zeros((4, total), np.int64)
+    read_head = np.zeros(4, np.int64)
+    read_tail = np.zeros(4, np.int64)
+    end_tail = np.zeros(4, np.int64)
+
+    # FETCH
+    arrival = np.full(total, NEVER)
+    fetch_asked = 0
+    fetch_from = np.int64(1)
+    dispatched = 0
+    dispatch_from = np.int64(0)
+
+    # read channel: bursts accepted and not finished, in order
+    burst_owner = np.zeros(RING, np.int64)  # -1 FETCH, else the LOAD's number among LOADs
+    burst_accept = np.zeros(RING, np.int64)
+    burst_beats = np.zeros(RING, np.int64)
+    burst_slots = np.zeros(RING, np.int64)
+    burst_tail_words = np.zeros(RING, np.int64)
+    burst_before = np.zeros(RING, np.int64)
+    burst_after = np.zeros(RING, np.int64)
+    burst_first = np.zeros(RING, np.int64)  # FETCH: first instruction; LOAD: 1 if its last burst
+    burst_count = np.zeros(RING, np.int64)  # FETCH: instructions
+    burst_done = np.zeros(RING, np.int64)
+    accepted = 0
+    computed = 0
+    finished = 0
+    channel_end = np.int64(-1)  # cycle of the last beat so far
+
+    # LOAD: requests
+    load_row = np.int64(0)
+    load_plane = np.int64(0)
+    load_done_bytes = np.int64(0)
+    load_requests_from = np.int64(0)
+    load_requesting = False
+    # LOAD: writer
+    writer_cursor = np.int64(0)
+    writer_slots = np.int64(0)
+    writer_active = False
+    writer_free = np.int64(0)
+
+    # MATRIX
+    weights_free = np.int64(0)  # first cycle in which the next tile may be read
+    weights_first = np.int64(0)  # of the issued instruction that has not started
+    stream_free = np.int64(0)  # first cycle of the next instruction's stream
+    matrix_waiting = False
+
+    # VECTOR
+    load_from = np.int64(0)
+    ready = np.int64(0)
+    vector_stream_end = np.int64(-1)
+    # two sets of parameters: a new one replaces the older, once its last word has left the pipeline
+    newer_set_end = -vector_latency - 1
+    older_set_end = -vector_latency - 1
+    vector_waiting = False
+
+    # STORE
+    store_free = np.int64(0)
+    store_ready = np.int64(0)
+    store_waiting = False
+    store_active = False
+    store_row = np.int64(0)
+    store_plane = np.int64(0)
+    store_done_bytes = np.int64(0)
+    store_address_from = np.int64(0)
+    store_cursor = np.int64(0)
+    store_beats = np.int64(0)
+    response = np.zeros(RING, np.int64)
+    write_accepted = 0
+    write_finished = 0
+    response_last = np.int64(-1)
+
+    now = np.int64(0)
+    while True:
+        changed = False
+        wake = NEVER
+
+        # ---- what ended becomes visible one cycle later
+        for engine in range(4):
+            while read_head[engine] < read_tail[engine]:
+                when = read_done[engine, read_head[engine]] + 1
+                if when > now:
+                    wake = min(wake, when)
+                    break
+                index = order[engine, read_head[engine]]
+                _release(table[index, I_READ_PORTS], engine, held, holds)
+                read_head[engine] += 1
+            while ended[engine] < end_tail[engine]:
+                index = order[engine, ended[engine]]
+                when = schedule[index, S_END] + 1
+                if when > now:
+                    wake = min(wake, when)
+                    break
+                _release(table[index, I_WRITE_PORTS], engine, held, holds)
+                signal = table[index, I_SIGNAL]
+                for other in range(4):
+                    if (signal >> other) & 1:
+                        tokens[engine, other] += 1
+                ended[engine] += 1
+                if issued[engine] - ended[engine] == queue_depth - 1:
+                    pending_since[engine] = when
+        while finished < computed:
+            when = burst_done[finished % RING] + 1
+            if when > now:
+                wake = min(wake, when)
+                break
+            finished += 1
+        while write_finished < write_accepted:
+            when = response[write_finished % RING] + 1
+            if when > now:
+                wake = min(wake, when)
+                break
+            write_finished += 1
+
+        # ---- FETCH hands one instruction a cycle to its queue
+        dispatched_before = dispatched
+        if dispatched < fetch_asked:
+            when = max(arrival[dispatched], dispatch_from)
+            if arrival[dispatched] == NEVER:
+                pass
+            elif when > now:
+                wake = min(wake, when)
+            elif dispatched == last:
+                if ended[0] + ended[1] + ended[2] + ended[3] == last:
+                    schedule[last, S_QUEUE] = now
+                    schedule[last, S_ISSUE] = now
+                    schedule[last, S_START] = now
+                    schedule[last, S_END] = now
+                    counters[N_CYCLES] = now + 1
+                    return -1
+            else:
+                engine = table[dispatched, I_ENGINE]
+                if queued[engine] - issued[engine] < queue_depth:
+                    schedule[dispatched, S_QUEUE] = now
+                    counters[N_FETCH_STALL] += now - when
+                    queued[engine] += 1
+                    dispatched += 1
+                    dispatch_from = now + 1
+                    changed = True
+
+        # ---- LOAD: the write side starts, in order
+        if started[0] < issued[0] and not writer_active:
+            index = order[0, started[0]]
+            when = max(writer_free, schedule[index, S_ISSUE] + 1)
+            if when > now:
+                wake = min(wake, when)
+            elif _ports_free(table[index, I_WRITE_PORTS], 0, held):
+                _take(table[index, I_WRITE_PORTS], 0, held, holds)
+                schedule[index, S_START] = now
+                schedule[index, S_PORT_WAIT] = now - when
+                started[0] += 1
+                writer_active = True
+                writer_cursor = now + 1
+                writer_slots = 0
+                changed = True
+
+        # ---- MATRIX: stream
+        if matrix_waiting:
+            index = order[1, started[1]]
+            when = max(weights_first, stream_free - 1)
+            ports = table[index, I_READ_PORTS] | table[index, I_WRITE_PORTS]
+            if when > now:
+                wake = min(wake, when)
+            elif _ports_free(ports, 1, held):
+                _take(ports, 1, held, holds)
+                schedule[index, S_START] = now
+                schedule[index, S_PORT_WAIT] = now - when
+                words = table[index, I_WORDS]
+                gap = max(words, accumulate_latency)
+                weights = weights_first
+                stream = now + 1
+                for _ in range(1, table[index, I_STEPS]):
+                    weights = max(weights + array, stream)
+                    stream = max(weights + 1, stream + gap)
+                weights_free = max(weights + array, stream)
+                front_free[1] = max(weights_free - 1, now + 1)
+                stream_free = stream + gap
+                read_done[1, read_tail[1]] = stream + words - 1
+                read_tail[1] += 1
+                end = stream + words - 1 + matrix_latency
+                schedule[index, S_END] = end
+                end_tail[1] += 1
+                counters[N_BUSY[1]] += end - max(now, last_end[1] + 1) + 1
+                last_end[1] = end
+                started[1] += 1
+                matrix_waiting = False
+                changed = True
+
+        # ---- VECTOR: stream
+        if vector_waiting:
+            index = order[2, started[2]]
+            when = max(ready - 1, vector_stream_end, schedule[index, S_ISSUE] + 1)
+            ports = table[index, I_READ_PORTS] | table[index, I_WRITE_PORTS]
+            if when > now:
+                wake = min(wake, when)
+            elif _ports_free(ports, 2, held):
+                _take(ports, 2, held, holds)
+                schedule[index, S_START] = now
+                schedule[index, S_PORT_WAIT] = now - when
+                cost = table[index, I_STREAM]
+                parameters = table[index, I_PARAMETERS]
+                uses_set = parameters + table[index, I_HEAD] > 0
+                vector_stream_end = now + cost
+                if uses_set:
+                    newer_set_end = vector_stream_end
+                for _ in range(1, table[index, I_BLOCKS]):
+                    begin = vector_stream_end + 1
+                    if parameters > 0:
+                        load_from = max(load_from, older_set_end + vector_latency + 1) + parameters
+                        begin = max(begin, load_from + 2)
+                        older_set_end = newer_set_end
+                    vector_stream_end = begin + cost - 1
+                    if uses_set:
+                        newer_set_end = vector_stream_end
+                front_free[2] = max(load_from - 1, now + 1)
+                read_done[2, read_tail[2]] = vector_stream_end
+                read_tail[2] += 1
+                end = vector_stream_end + vector_latency
+                schedule[index, S_END] = end
+                end_tail[2] += 1
+                counters[N_BUSY[2]] += end - max(now, last_end[2] + 1) + 1
+                last_end[2] = end
+                started[2] += 1
+                vector_waiting = False
+                changed = True
+
+        # ---- STORE: the read side starts
+        if store_waiting:
+            index = order[3, started[3]]
+            when = max(store_ready, store_free)
+            if when > now:
+                wake = min(wake, when)
+            elif _ports_free(table[index, I_READ_PORTS], 3, held):
+                _take(table[index, I_READ_PORTS], 3, held, holds)
+                schedule[index, S_START] = now
+                schedule[index, S_PORT_WAIT] = now - when
+                started[3] += 1
+                front_free[3] = now + 1
+                store_waiting = False
+                store_active = True
+                store_row = 0
+                store_plane = 0
+                store_done_bytes = 0
+                store_beats = 0
+                store_address_from = now + 1
+                store_cursor = now + read_latency
+                changed = True
+
+        # ---- STORE: one address a cycle; its data follow
+        if store_active:
+            index = order[3, started[3] - 1]
+            if store_address_from > now:
+                wake = min(wake, store_address_from)
+            elif write_accepted - write_finished < write_limit:
+                row_bytes = table[index, I_ROW_BYTES]
+                address = (
+                    table[index, I_ADDRESS]
+                    + store_plane * table[index, I_PLANE_STRIDE]
+                    + store_row * table[index, I_ROW_STRIDE]
+                    + store_done_bytes
+                )
+                size = _burst(address, row_bytes - store_done_bytes, bus, max_burst)
+                beats = (address % bus + size + bus - 1) // bus
+                word_bytes = table[index, I_WORD_BYTES]
+                if word_bytes >= bus:
+                    head_cost = np.int64(1)
+                    rest = beats - 1
+                else:
+                    head_cost = min(bus - address % bus, size) // word_bytes
+                    rest = size // word_bytes - head_cost
+                first = max(now + 1, store_cursor + head_cost)
+                store_cursor = first + rest
+                store_beats += beats
+                counters[N_WRITE_BEATS] += beats
+                response_last = max(store_cursor + latency, response_last + 1)
+                response[write_accepted % RING] = response_last
+                write_accepted += 1
+                store_address_from = now + 1
+                store_done_bytes += size
+                if store_done_bytes == row_bytes:
+                    store_done_bytes = 0
+                    store_row += 1
+                    if store_row == table[index, I_ROWS]:
+                        store_row = 0
+                        store_plane += 1
+                        if store_plane == table[index, I_PLANES]:
+                            store_active = False
+                            store_free = store_cursor + 1
+                            read_done[3, read_tail[3]] = store_cursor
+                            read_tail[3] += 1
+                            schedule[index, S_END] = response_last
+                            end_tail[3] += 1
+                            start = schedule[index, S_START]
+                            busy = response_last - max(start, last_end[3] + 1) + 1
+                            counters[N_BUSY[3]] += busy
+                            counters[N_STORE_DRAM] += busy - store_beats
+                            schedule[index, S_DRAM_WAIT] = response_last - start + 1 - store_beats
+                            last_end[3] = response_last
+                changed = True
+
+        # ---- issue: tokens taken, the front begins
+        for engine in range(4):
+            if issued[engine] == queued[engine]:
+                continue
+            index = order[engine, issued[engine]]
+            if (engine == 1 and matrix_waiting) or (engine == 2 and vector_waiting):
+                continue
+            if (engine == 0 and load_requesting) or (engine == 3 and store_waiting):
+                continue
+            if (engine == 0 or engine == 3) and issued[engine] - ended[engine] >= queue_depth:
+                continue
+            when = max(schedule[index, S_QUEUE] + 1, front_free[engine])
+            if engine == 0 or engine == 3:
+                when = max(when, pending_since[engine])
+            if when > now:
+                wake = min(wake, when)
+                continue
+            wait = table[index, I_WAIT]
+            free = True
+            for other in range(4):
+                if (wait >> other) & 1 and tokens[other, engine] == 0:
+                    free = False
+            if table[index, I_DRAIN] and ended[engine] < issued[engine]:
+                free = False
+            if not free:
+                continue
+            for other in range(4):
+                if (wait >> other) & 1:
+                    tokens[other, engine] -= 1
+            schedule[index, S_ISSUE] = now
+            schedule[index, S_TOKEN_WAIT] = now - when
+            issued[engine] += 1
+            changed = True
+            if engine == 0:
+                load_requesting = True
+                load_requests_from = now + 1
+                load_row = 0
+                load_plane = 0
+                load_done_bytes = 0
+            elif engine == 1:
+                weights_first = max(now + 1, weights_free)
+                matrix_waiting = True
+            elif engine == 2:
+                load_from = max(load_from, now + 1)
+                ready = load_from
+                words = table[index, I_HEAD] + table[index, I_PARAMETERS]
+                if words > 0:
+                    load_from = max(load_from, older_set_end + vector_latency + 1)
+                    if table[index, I_TABLE] > 0:
+                        load_from = max(load_from, vector_stream_end + vector_latency + 1)
+                        words = max(words, table[index, I_TABLE])
+                    load_from += words
+                    ready = load_from + 2
+                    older_set_end = newer_set_end
+                vector_waiting = True
+            else:
+                store_ready = now + 1
+                store_waiting = True
+
+        # ---- read addresses: FETCH before LOAD
+        address_used = False
+        if accepted - finished < read_limit:
+            want = min(fetch_burst, total - fetch_asked)
+            if want > 0 and fetch_asked - dispatched_before + want <= fetch_buffer:
+                if fetch_from > now:
+                    wake = min(wake, fetch_from)
+                else:
+                    slot = accepted % RING
+                    burst_owner[slot] = -1
+                    burst_accept[slot] = now
+                    burst_beats[slot] = (want * 32 + bus - 1) // bus
+                    burst_first[slot] = fetch_asked
+                    burst_count[slot] = want
+                    counters[N_READ_BEATS] += burst_beats[slot]
+                    fetch_asked += want
+                    accepted += 1
+                    fetch_from = now + 1
+                    address_used = True
+                    changed = True
+            if load_requesting and not address_used:
+                if load_requests_from > now:
+                    wake = min(wake, load_requests_from)
+                else:
+                    index = order[0, issued[0] - 1]
+                    row_bytes = table[index, I_ROW_BYTES]
+                    word_bytes = table[index, I_WORD_BYTES]
+                    address = (
+                        table[index, I_ADDRESS]
+                        + load_plane * table[index, I_PLANE_STRIDE]
+                        + load_row * table[index, I_ROW_STRIDE]
+                        + load_done_bytes
+                    )
+                    size = _burst(address, row_bytes - load_done_bytes, bus, max_burst)
+                    beats = (address % bus + size + bus - 1) // bus
+                    slot = accepted % RING
+                    burst_owner[slot] = issued[0] - 1
+                    burst_accept[slot] = now
+                    burst_beats[slot] = beats
+                    counters[N_READ_BEATS] += beats
+                    if word_bytes >= bus:
+                        burst_slots[slot] = beats
+                        burst_tail_words[slot] = 1
+                    else:
+                        burst_slots[slot] = size // word_bytes
+                        tail = (address + size) % bus
+                        if tail == 0:
+                            tail = bus
+                        burst_tail_words[slot] = min(tail, size) // word_bytes
+                    left, right = table[index, I_PAD_LEFT], table[index, I_PAD_RIGHT]
+                    row_slots = left + right + row_bytes // word_bytes
+                    before = np.int64(0)
+                    after = np.int64(0)
+                    if load_done_bytes == 0:
+                        before = left
+                        if load_row == 0:
+                            before += table[index, I_PAD_TOP] * row_slots
+                    load_done_bytes += size
+                    burst_first[slot] = 0
+                    if load_done_bytes == row_bytes:
+                        after = right
+                        load_done_bytes = 0
+                        load_row += 1
+                        if load_row == table[index, I_ROWS]:
+                            after += table[index, I_PAD_BOTTOM] * row_slots
+                            load_row = 0
+                            load_plane += 1
+                            if load_plane == table[index, I_PLANES]:
+                                load_requesting = False
+                                front_free[0] = now + 1
+                                burst_first[slot] = 1
+                    burst_before[slot] = before
+                    burst_after[slot] = after
+                    load_requests_from = now + 1
+                    accepted += 1
+                    changed = True
+
+        # ---- read data: bursts whose consumer is there, in order
+        while computed < accepted:
+            slot = computed % RING
+            begin = max(burst_accept[slot] + latency, channel_end + 1)
+            if burst_owner[slot] < 0:
+                channel_end = begin + burst_beats[slot] - 1
+                burst_done[slot] = channel_end
+                for step in range(burst_count[slot]):
+                    arrival[burst_first[slot] + step] = begin + ((step + 1) * 32 + bus - 1) // bus
+            else:
+                if not writer_active or burst_owner[slot] != started[0] - 1:
+                    break
+                index = order[0, started[0] - 1]
+                begin = max(begin, writer_cursor + burst_before[slot])
+                writer_cursor = begin + burst_slots[slot] + burst_after[slot]
+                channel_end = begin + burst_slots[slot] - burst_tail_words[slot]
+                burst_done[slot] = channel_end
+                writer_slots += burst_before[slot] + burst_slots[slot] + burst_after[slot]
+                if burst_first[slot]:
+                    start = schedule[index, S_START]
+                    waited = writer_cursor - 1 - start - writer_slots
+                    schedule[index, S_END] = writer_cursor
+                    schedule[index, S_DRAM_WAIT] = waited
+                    counters[N_LOAD_DRAM] += waited
+                    counters[N_BUSY[0]] += writer_cursor - max(start, last_end[0] + 1) + 1
+                    last_end[0] = writer_cursor
+                    writer_free = writer_cursor
+                    writer_active = False
+                    end_tail[0] += 1
+            computed += 1
+            changed = True
+
+        if changed:
+            now += 1
+        elif wake < NEVER:
+            now = wake
+        else:
+            for engine in range(4):
+                if issued[engine] < queued[engine]:
+                    return order[engine, issued[engine]]
+            return dispatched
