@@ -1,4 +1,4 @@
-"""Configuration, instruction formats, registers and program container: stated once, imports nothing of the kit."""
+"""Configuration, instruction formats, registers, program container: stated once; imports nothing else."""
 
 from npukit.isa.config import PRESETS, ConfigError, NpuConfig, load_config, preset
 from npukit.isa.instructions import (

@@ -80,10 +80,11 @@ def parse_instruction(line: str) -> Instruction:
 
 
 def disassemble(instructions: Iterable[Instruction], notes: Sequence[str] | None = None) -> str:
-    """Assembly text of a program; `notes[i]` becomes the comment of instruction i."""
+    """Assembly text of a program; `notes[i]` becomes the comment of instruction i, on one line."""
     lines = []
     for index, instruction in enumerate(instructions):
-        comment = f"  # {notes[index]}" if notes is not None and notes[index] else ""
+        note = " ".join(notes[index].split()) if notes is not None else ""
+        comment = f"  # {note}" if note else ""
         lines.append(format_instruction(instruction) + comment)
     return "\n".join(lines) + "\n"
 

@@ -39,7 +39,7 @@ class NpuConfig:
     act_banks: int = 8
     """Banks of ACT."""
     wgt_depth: int = 7168
-    """Words of WGT, the weight memory (one bank: one writer, one reader)."""
+    """Words of WGT, the weight memory (one bank: one writer, one reader); at least two tiles."""
     acc_depth: int = 256
     """Words per bank of ACC, the accumulator memory."""
     acc_banks: int = 4

@@ -5,14 +5,14 @@ parameters are whole PAR words (one value per channel). Nothing here changes tim
 words an operation reads, and that follows from the instruction and the configuration alone.
 """
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import InstructionError, Memory, Operation, Vector
+from numpy.typing import NDArray
 
 __all__ = [
     "LaneField",
@@ -98,7 +98,7 @@ _INT8: dict[Operation, tuple[LaneField, ...]] = {
         _part("a_shift", 3, 0, 8, "left shift of the first source, negative to the right"),
         _part("b_shift", 3, 8, 8, "left shift of the second source, negative to the right"),
         _part("out_shift", 3, 16, 8, "left shift of the result, negative to the right"),
-        _part("left_shift", 3, 24, 6, "left shift of both sources before scaling"),
+        _part("left_shift", 3, 24, 5, "left shift of both sources before scaling", signed=False),
         _part("a_offset", 4, 0, 10, "added to the first source"),
         _part("b_offset", 4, 10, 10, "added to the second source"),
         _part("out_offset", 4, 20, 10, "added to the result"),
@@ -199,7 +199,7 @@ def encode_descriptor(
     """A descriptor's PAR words, uint32[words, array]. Fields not given are 0.
 
     Raises:
-        InstructionError: unknown field, or a value outside of its range.
+        InstructionError: unknown field, or a value that is no whole number or outside of its range.
     """
     fields = descriptor_lanes(config, operation)
     lanes = np.zeros(1 + max((field.lane for field in fields), default=-1), np.uint32)
@@ -211,7 +211,12 @@ def encode_descriptor(
         if field.is_float:
             lanes[field.lane] = np.float32(value).view(np.uint32)
             continue
-        number = int(value)
+        try:
+            number = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            raise InstructionError(
+                f"{operation.name}: {field.name} must be a whole number, not {value!r}"
+            ) from None
         low = -(1 << (field.width - 1)) if field.signed else 0
         high = low + (1 << field.width) - 1
         if not low <= number <= high:

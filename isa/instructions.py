@@ -7,6 +7,7 @@ declarations (`fields_of`), so that none of them can drift.
 
 import dataclasses
 import enum
+import operator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -15,19 +16,19 @@ __all__ = [
     "ENGINES",
     "INSTRUCTION_BITS",
     "OPCODES",
+    "TWO_SOURCE_OPERATIONS",
+    "WINDOW_OPERATIONS",
+    "End",
     "Engine",
     "FieldSpec",
-    "InstructionError",
     "Instruction",
+    "InstructionError",
     "Load",
     "Matrix",
     "Memory",
     "Operation",
     "Store",
-    "End",
     "Vector",
-    "WINDOW_OPERATIONS",
-    "TWO_SOURCE_OPERATIONS",
     "decode",
     "encode",
     "fields_of",
@@ -80,9 +81,7 @@ class Operation(enum.IntEnum):
     FILL = 13
 
 
-WINDOW_OPERATIONS = frozenset(
-    {Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED}
-)
+WINDOW_OPERATIONS = frozenset({Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED})
 TWO_SOURCE_OPERATIONS = frozenset(
     {Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED}
 )
@@ -116,7 +115,9 @@ class FieldSpec:
         return self.bias + (1 << (self.width - 1 if self.signed else self.width)) - 1
 
 
-def bits(width: int, doc: str, *, signed: bool = False, kind: type | None = None, variant: str | None = None) -> Any:
+def bits(
+    width: int, doc: str, *, signed: bool = False, kind: type | None = None, variant: str | None = None
+) -> Any:
     """Declare an instruction field of `width` bits; its default is 0."""
     return dataclasses.field(
         default=0 if kind is None else kind(0),
@@ -251,7 +252,9 @@ class Vector(Instruction):
     window_width: int = count(4, "window columns", variant="window")
     window_step: int = count(4, "window columns from output to output", variant="window")
     window_stride_y: int = bits(16, "words from window row to window row", signed=True, variant="window")
-    window_stride_x: int = bits(11, "words from window column to window column", signed=True, variant="window")
+    window_stride_x: int = bits(
+        11, "words from window column to window column", signed=True, variant="window"
+    )
 
     @property
     def is_window(self) -> bool:
@@ -327,18 +330,26 @@ def encode(instruction: Instruction) -> bytes:
     """The 32 bytes of an instruction, little-endian.
 
     Raises:
-        InstructionError: when a field is out of its range, or a variant that the operation does not
-            have holds anything but its default.
+        InstructionError: when a field is no whole number or out of its range, or a variant that the
+            operation does not have holds anything but its default.
     """
     kind = type(instruction)
     word = kind.opcode
     variant = _variant(kind, getattr(instruction, "operation", 0))
     for spec in fields_of(kind):
-        value = int(getattr(instruction, spec.name))
+        given = getattr(instruction, spec.name)
+        try:
+            value = operator.index(given)
+        except TypeError:
+            raise InstructionError(
+                f"{kind.mnemonic}: {spec.name} must be a whole number, not {given!r}"
+            ) from None
         if not spec.low <= value <= spec.high:
             raise InstructionError(
                 f"{kind.mnemonic}: {spec.name} must be from {spec.low} to {spec.high}, not {value}"
             )
+        if spec.kind is not None and value not in list(spec.kind):
+            raise InstructionError(f"{kind.mnemonic}: {spec.name} has no meaning for the value {value}")
         if spec.variant not in (None, variant):
             if value != spec.bias:
                 operation = Operation(getattr(instruction, "operation", 0)).name

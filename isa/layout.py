@@ -1,6 +1,7 @@
 """How a tensor lies in DRAM: an affine map from loop indices to tensor coordinates and to bytes."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -38,34 +39,36 @@ class Layout:
         """Elements of the DRAM image, gaps included."""
         return 1 + sum((dim.size - 1) * dim.stride for dim in self.dims)
 
-    def _indices(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-        """Flat DRAM index, flat tensor index and validity of every loop index."""
-        grid = [dim.size for dim in self.dims]
-        place = np.zeros(grid, np.int64)
-        coordinates = [np.full((1,) * len(grid), start, np.int64) for start in self.origin]
-        for position, dim in enumerate(self.dims):
-            index = np.arange(dim.size).reshape([-1 if k == position else 1 for k in range(len(grid))])
-            place = place + index * dim.stride
-            coordinates[dim.axis] = coordinates[dim.axis] + index * dim.step
-        flat, valid = np.zeros(grid, np.int64), np.ones(grid, bool)
-        for axis, coordinate in enumerate(coordinates):
-            flat = flat * self.shape[axis] + coordinate
-            valid = valid & (coordinate >= 0) & (coordinate < self.shape[axis])
-        return place, flat, valid
-
     def to_dram(self, tensor: NDArray) -> NDArray:
         """The DRAM image [elements] of a tensor [shape], of the same dtype."""
-        place, flat, valid = self._indices()
+        place, flat, valid = _indices(self)
         image = np.full(self.elements, self.pad, tensor.dtype)
         image[place] = np.where(valid, np.take(tensor.reshape(-1), np.where(valid, flat, 0)), self.pad)
         return image
 
     def from_dram(self, image: NDArray) -> NDArray:
         """The tensor [shape] that a DRAM image [elements] holds."""
-        place, flat, valid = self._indices()
+        place, flat, valid = _indices(self)
         tensor = np.zeros(prod(self.shape), image.dtype)
         tensor[flat[valid]] = image[place[valid]]
         return tensor.reshape(self.shape)
+
+
+@lru_cache(maxsize=64)
+def _indices(layout: Layout) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Flat DRAM index, flat tensor index and validity of every loop index."""
+    grid = [dim.size for dim in layout.dims]
+    place = np.zeros(grid, np.int64)
+    coordinates = [np.full((1,) * len(grid), start, np.int64) for start in layout.origin]
+    for position, dim in enumerate(layout.dims):
+        index = np.arange(dim.size).reshape([-1 if k == position else 1 for k in range(len(grid))])
+        place = place + index * dim.stride
+        coordinates[dim.axis] = coordinates[dim.axis] + index * dim.step
+    flat, valid = np.zeros(grid, np.int64), np.ones(grid, bool)
+    for axis, coordinate in enumerate(coordinates):
+        flat = flat * layout.shape[axis] + coordinate
+        valid = valid & (coordinate >= 0) & (coordinate < layout.shape[axis])
+    return place, flat, valid
 
 
 def blocked(shape: tuple[int, int, int, int], lanes: int, pad: int = 0) -> Layout:

@@ -30,20 +30,17 @@ class TensorInfo:
     """A tensor in DRAM. `role` is `input`, `output` or `internal`; `address` is bytes from base.
 
     The machine computes on int8; `flip` says that the framework's tensor is uint8 and its top bit is
-    flipped on the way in and out. `dtype` is the framework's.
+    flipped on the way in and out. `dtype` and `shape` are the framework's; `layout.shape` has the same
+    elements in the same order.
     """
 
     name: str
     role: str
     dtype: str
+    shape: tuple[int, ...]
     address: int
     layout: Layout
     flip: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the framework's tensor."""
-        return self.layout.shape
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,9 @@ class Program:
     """Instructions, constants and the tables that say what they compute.
 
     `constants` is the DRAM image from offset 0; `dram_bytes` is all that the program touches.
-    `captured` maps each quantised tensor's name to its (shape, dtype).
+    `captured` maps the name of each quantised tensor that VECTOR writes to its (NCHW shape on the
+    machine, framework's shape, framework's dtype);
+    `aliases` the name of a reshaped one to (name of what was reshaped, shape).
     """
 
     config: NpuConfig
@@ -92,7 +91,8 @@ class Program:
     tensors: tuple[TensorInfo, ...] = ()
     nodes: tuple[NodeInfo, ...] = ()
     captures: tuple[Capture, ...] = ()
-    captured: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    captured: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = field(default_factory=dict)
+    aliases: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     name: str = ""
 
     @property
@@ -118,6 +118,7 @@ class Program:
             "nodes": [asdict(node) for node in self.nodes],
             "captures": [list(asdict(capture).values()) for capture in self.captures],
             "captured": self.captured,
+            "aliases": self.aliases,
         }
         text = json.dumps(head, separators=(",", ":")).encode()
         body = len(text).to_bytes(8, "little") + text + code + self.constants
@@ -143,7 +144,7 @@ class Program:
             raise ProgramError("the program's digest does not match: the file is damaged or cut short")
         try:
             return cls._from_body(body)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
             raise ProgramError(f"the program's contents break the format: {error}") from None
 
     @classmethod
@@ -165,7 +166,11 @@ class Program:
             tensors=tuple(_tensor(entry) for entry in head["tensors"]),
             nodes=tuple(_node(entry) for entry in head["nodes"]),
             captures=tuple(Capture(*entry) for entry in head["captures"]),
-            captured={name: (tuple(shape), dtype) for name, (shape, dtype) in head["captured"].items()},
+            captured={
+                name: (tuple(view), tuple(shape), dtype)
+                for name, (view, shape, dtype) in head["captured"].items()
+            },
+            aliases={name: (source, tuple(shape)) for name, (source, shape) in head["aliases"].items()},
             name=head["name"],
         )
 
@@ -178,7 +183,7 @@ def _tensor(entry: dict[str, Any]) -> TensorInfo:
         origin=tuple(raw["origin"]),
         pad=raw["pad"],
     )
-    return TensorInfo(**{**entry, "layout": layout})
+    return TensorInfo(**{**entry, "shape": tuple(entry["shape"]), "layout": layout})
 
 
 def _node(entry: dict[str, Any]) -> NodeInfo:

@@ -1,3 +1,8 @@
-"""An NPU co-design kit: one instruction set, executions that agree."""
+"""npukit: an NPU co-design kit. Hardware, simulator, compiler and driver that agree bit for bit."""
 
-__all__: list[str] = []
+from npukit.isa.config import PRESETS, ConfigError, NpuConfig
+from npukit.session import Session
+
+__all__ = ["PRESETS", "ConfigError", "NpuConfig", "Session", "__version__"]
+
+__version__ = "0.1.0"

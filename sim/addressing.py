@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_words, parameter_words
 from npukit.isa.instructions import Instruction, Load, Matrix, Memory, Store, Vector
+from numpy.typing import NDArray
 
 __all__ = ["Operand", "bank_depth", "dram_operand", "operands"]
 
@@ -186,7 +185,14 @@ def _vector(config: NpuConfig, vector: Vector) -> tuple[Operand, ...]:
         strides = (vector.b_stride_block, vector.b_stride_y, vector.b_stride_x)
         wrap = ring if vector.b_wrap else 0
         found.append(
-            Operand("b", vector.b_memory, vector.b_bank, vector.b_offset, tuple(zip(grid, strides)), wrap)
+            Operand(
+                "b",
+                vector.b_memory,
+                vector.b_bank,
+                vector.b_offset,
+                tuple(zip(grid, strides, strict=True)),
+                wrap,
+            )
         )
     strides = (vector.out_stride_block, vector.out_stride_y, vector.out_stride_x)
     wrap = ring if vector.out_wrap else 0
@@ -195,7 +201,13 @@ def _vector(config: NpuConfig, vector: Vector) -> tuple[Operand, ...]:
         found.append(Operand("parameters", Memory.PAR, 0, vector.parameters, ((parameters, 1),)))
     found.append(
         Operand(
-            "out", vector.out_memory, vector.out_bank, vector.out_offset, tuple(zip(grid, strides)), wrap, True
+            "out",
+            vector.out_memory,
+            vector.out_bank,
+            vector.out_offset,
+            tuple(zip(grid, strides, strict=True)),
+            wrap,
+            True,
         )
     )
     return tuple(found)

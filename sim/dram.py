@@ -16,7 +16,7 @@ class DramModel:
     """
 
     latency: int = 100
-    """Cycles from an address's acceptance to a read's first beat, and from a write's last beat to its response."""
+    """Cycles from a read's address to its first beat, and from a write's last beat to its response."""
     read_bursts: int = 16
     """Read bursts in flight, those of FETCH included."""
     write_bursts: int = 16

@@ -7,8 +7,6 @@ which is a legal order for every program that the judge accepts.
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
-
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import (
     block_parameters,
@@ -20,6 +18,7 @@ from npukit.isa.descriptors import (
 from npukit.isa.instructions import Instruction, Load, Matrix, Memory, Operation, Store, Vector
 from npukit.sim import numerics
 from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands
+from numpy.typing import NDArray
 
 __all__ = ["FunctionalError", "FunctionalSimulator"]
 
@@ -43,7 +42,9 @@ class FunctionalSimulator:
 
     def __init__(self, config: NpuConfig, dram: NDArray[np.uint8]) -> None:
         if config.dtype != "int8":
-            raise FunctionalError(f"the functional simulator computes int8; the configuration is {config.dtype}")
+            raise FunctionalError(
+                f"the functional simulator computes int8; the configuration is {config.dtype}"
+            )
         self.config = config
         self.dram = dram
         dtypes = {Memory.ACT: np.int8, Memory.WGT: np.int8, Memory.ACC: np.int32, Memory.PAR: np.uint32}
@@ -101,7 +102,7 @@ class FunctionalSimulator:
         self._check(operand, memory.shape[0], memory.shape[1])
         return memory[operand.bank][operand.words()]
 
-    def _write(self, operand: Operand, values: NDArray | int) -> None:
+    def _write(self, operand: Operand, values: NDArray | np.integer) -> None:
         if not operand.wraps:
             self._view(operand)[...] = values
             return
@@ -146,7 +147,9 @@ class FunctionalSimulator:
     def _store(self, store: Store) -> None:
         config = self.config
         (source,) = operands(config, store)
-        target = self._dram_view(dram_operand(config, store), config.word_bytes, store.words, config.word_bytes)
+        target = self._dram_view(
+            dram_operand(config, store), config.word_bytes, store.words, config.word_bytes
+        )
         target[...] = np.ascontiguousarray(self.read(source)).view(np.uint8)
 
     def _matrix(self, matrix: Matrix) -> None:
@@ -232,7 +235,9 @@ class FunctionalSimulator:
         shift = blocks[:, 2].view(np.int32)[:, None, None]
         return numerics.requantize_fixed(accumulators, bias, multiplier, shift, *clamp)
 
-    def _two_sources(self, operation: Operation, a: NDArray, b: NDArray, descriptor: dict) -> NDArray[np.int8]:
+    def _two_sources(
+        self, operation: Operation, a: NDArray, b: NDArray, descriptor: dict
+    ) -> NDArray[np.int8]:
         left = a.astype(np.int64) + 128 * descriptor["a_unsigned"]
         right = b.astype(np.int64) + 128 * descriptor["b_unsigned"]
         low, high = descriptor["low"], descriptor["high"]

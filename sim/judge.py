@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
-
 from npukit.isa.assembly import format_instruction
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_words, tap_words
@@ -30,6 +28,7 @@ from npukit.isa.instructions import (
 )
 from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands
+from numpy.typing import NDArray
 
 __all__ = ["DramRange", "Finding", "JudgeError", "judge", "refuse"]
 
@@ -169,7 +168,9 @@ class _Judge:
         accumulator_source = name in ("REQUANTIZE", "REQUANTIZE_FIXED")
         either = name in ("COPY", "CONVERT", "SUM", "FILL")
         allowed_out = (Memory.ACT, Memory.ACC) if either else (Memory.ACT,)
-        allowed_a = (Memory.ACC,) if accumulator_source else (Memory.ACT, Memory.ACC) if either else (Memory.ACT,)
+        allowed_a = (
+            (Memory.ACC,) if accumulator_source else (Memory.ACT, Memory.ACC) if either else (Memory.ACT,)
+        )
         if vector.out_memory not in allowed_out:
             self._find("mode", (index,), f"{self._name(index)}: {name} cannot write {vector.out_memory.name}")
         if vector.a_memory not in allowed_a or (vector.has_two_sources and vector.b_memory is not Memory.ACT):
@@ -199,7 +200,8 @@ class _Judge:
         if operand.bank >= banks:
             self._find(
                 "bank", (index,),
-                f"{self._name(index)}: {operand.name} is in bank {operand.bank} of {memory.name}, which has {banks}",
+                f"{self._name(index)}: {operand.name} is in bank {operand.bank} of {memory.name}, "
+                f"which has {banks}",
             )  # fmt: skip
         elif low < 0 or high >= depth:
             self._find(
@@ -333,11 +335,16 @@ class _MemoryState:
             first = self.offsets[None] + start // unit
             self.writer[first : self.offsets[None] + -(-(start + size) // unit)] = -1
 
+    def _base(self, access: Operand) -> int:
+        """Position of the first word of the operand's bank, or of DRAM."""
+        bank_words = access.bank * self.depths[access.memory] if access.memory is not None else 0
+        return self.offsets[access.memory] + bank_words
+
+    def _where(self, access: Operand) -> str:
+        return "DRAM" if access.memory is None else f"{access.memory.name} bank {access.bank}"
+
     def _words(self, access: Operand) -> NDArray[np.int64]:
-        base = self.offsets[access.memory]
-        if access.memory is not None:
-            base += access.bank * self.depths[access.memory]
-        return access.words().reshape(-1) + base
+        return access.words().reshape(-1) + self._base(access)
 
     def _ordered(self, index: int, earlier: int) -> bool:
         """Whether instruction `earlier` must have ended before instruction `index` issues."""
@@ -356,14 +363,10 @@ class _MemoryState:
         return all(getattr(one, name) == getattr(two, name) for name in names)
 
     def _race(self, index: int, earlier: int, access: Operand, word: int, kind: str) -> None:
-        where = access.memory.name if access.memory is not None else "DRAM"
-        base = self.offsets[access.memory]
-        if access.memory is not None:
-            base += access.bank * self.depths[access.memory]
         self.owner._find(
             "race", (index, earlier),
-            f"race in {where}: {self.owner._name(index)} {kind} by {self.owner._name(earlier)} "
-            f"(word {word - base} of {access.name}), with no order between them",
+            f"race in {self._where(access)}: {self.owner._name(index)} {kind} by {self.owner._name(earlier)} "
+            f"(word {word - self._base(access)}, {access.name}), with no order between them",
         )  # fmt: skip
 
     def read(self, index: int, access: Operand) -> None:
@@ -375,11 +378,11 @@ class _MemoryState:
             if writer == -1:
                 continue
             if writer == -2:
-                word = int(words[np.argmax(writers == -2)]) - self.offsets[access.memory]
-                where = access.memory.name if access.memory is not None else "DRAM"
+                word = int(words[np.argmax(writers == -2)]) - self._base(access)
                 self.owner._find(
                     "unwritten", (index,),
-                    f"{self.owner._name(index)}: {access.name} reads word {word} of {where}, which nothing has written",
+                    f"{self.owner._name(index)}: {access.name} reads word {word} of {self._where(access)}, "
+                    "which nothing has written",
                 )  # fmt: skip
                 return
             if self._ordered(index, int(writer)):
@@ -413,5 +416,3 @@ class _MemoryState:
                     return
         self.writer[words] = index
         self.reader[:, words] = -1
-
-

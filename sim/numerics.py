@@ -16,8 +16,8 @@ __all__ = [
 ]
 
 
-def wrap_int32(values: NDArray[np.int64]) -> NDArray[np.int32]:
-    """int64 values modulo 2**32, as the accumulators keep them."""
+def wrap_int32(values: NDArray[np.integer]) -> NDArray[np.int32]:
+    """Integers (int64) modulo 2**32, as the accumulators keep them."""
     return values.astype(np.uint32, casting="unsafe").view(np.int32)
 
 
@@ -28,8 +28,8 @@ def saturate(values: NDArray, low: int, high: int) -> NDArray[np.int8]:
 
 def requantize(
     accumulators: NDArray[np.int32],
-    bias: NDArray[np.int32],
-    multiplier: NDArray[np.float32],
+    bias: NDArray[np.int32] | np.int32,
+    multiplier: NDArray[np.float32] | np.float32,
     zero_point: int,
     low: int,
     high: int,
@@ -46,18 +46,17 @@ def requantize(
 
 
 def multiply_by_quantized_multiplier(
-    values: NDArray[np.int32], multiplier: NDArray[np.int32] | int, shift: NDArray[np.int32] | int
+    values: NDArray[np.int32], multiplier: NDArray[np.integer] | int, shift: NDArray[np.integer] | int
 ) -> NDArray[np.int32]:
     """TensorFlow Lite's reference scaling by multiplier * 2**(shift - 31), rounded twice.
 
     The left shift wraps; the doubled high product rounds half towards +infinity and saturates; the
-    right shift rounds half away from zero.
+    right shift rounds half away from zero. `shift` is from -31 to 30.
     """
-    multiplier = np.asarray(multiplier, np.int64)
-    shift = np.asarray(shift, np.int64)
-    left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
+    factor, exponent = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
+    left, right = np.maximum(exponent, 0), np.maximum(-exponent, 0)
     shifted = wrap_int32(values.astype(np.int64) << left).astype(np.int64)
-    high = np.minimum((shifted * multiplier + (1 << 30)) >> 31, 2**31 - 1)
+    high = np.minimum((shifted * factor + (1 << 30)) >> 31, 2**31 - 1)
     mask = (np.int64(1) << right) - 1
     threshold = (mask >> 1) + (high < 0)
     return wrap_int32((high >> right) + ((high & mask) > threshold))
@@ -87,16 +86,17 @@ def fused_multiply_add(
     The product of two fp32 is exact in float64. The float64 sum is made round-to-odd with the error
     that TwoSum finds, after which the rounding to fp32 cannot round twice (Boldo and Melquiond, 2008).
     """
-    product = a.astype(np.float64) * np.float64(b)
-    addend = np.broadcast_to(np.float64(c), product.shape)
-    total = product + addend
-    virtual = total - product
-    error = (product - (total - virtual)) + (addend - virtual)
-    bits = total.view(np.int64)
-    even = (error != 0) & (bits & 1 == 0)
-    step = np.where((error > 0) == (total > 0), 1, -1)
-    odd = np.where(even, bits + step, bits).view(np.float64)
-    return odd.astype(np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        product = a.astype(np.float64) * np.float64(b)
+        addend = np.broadcast_to(np.float64(c), product.shape)
+        total = product + addend
+        virtual = total - product
+        error = (product - (total - virtual)) + (addend - virtual)
+        bits = total.view(np.int64)
+        even = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
+        step = np.where((error > 0) == (total > 0), 1, -1)
+        odd = np.where(even, bits + step, bits).view(np.float64)
+        return odd.astype(np.float32)
 
 
 def add(
@@ -129,7 +129,7 @@ def add_fixed(
         multiply_by_quantized_multiplier(
             wrap_int32((source.astype(np.int64) + offset) << left_shift), multiplier, shift
         )
-        for source, offset, multiplier, shift in zip((a, b), offsets, multipliers, shifts)
+        for source, offset, multiplier, shift in zip((a, b), offsets, multipliers, shifts, strict=False)
     ]
     total = wrap_int32(scaled[0].astype(np.int64) + scaled[1])
     result = multiply_by_quantized_multiplier(total, multipliers[2], shifts[2]).astype(np.int64) + offsets[2]

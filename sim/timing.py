@@ -4,15 +4,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_words, parameter_words
-from npukit.isa.instructions import ENGINES, Engine, Instruction, Load, Matrix, Memory, Operation, Store, Vector
+from npukit.isa.instructions import (
+    ENGINES,
+    Engine,
+    Instruction,
+    Load,
+    Matrix,
+    Memory,
+    Operation,
+    Store,
+    Vector,
+)
 from npukit.isa.registers import COUNTERS
 from npukit.isa.timing import TABLE_LOAD_CYCLES, Timing
 from npukit.sim import timing_kernel as kernel
 from npukit.sim.dram import DramModel
+from numpy.typing import NDArray
 
 __all__ = ["Deadlock", "Schedule", "simulate_timing", "stream_cycles"]
 
@@ -90,7 +99,12 @@ def _transfer(config: NpuConfig, instruction: Load | Store) -> list[int]:
 def _row(config: NpuConfig, instruction: Instruction) -> list[int]:
     """One row of the kernel's instruction table."""
     engine = instruction.engine
-    head = [len(ENGINES) if engine is None else int(engine), instruction.drain, instruction.wait, instruction.signal]
+    head = [
+        len(ENGINES) if engine is None else int(engine),
+        instruction.drain,
+        instruction.wait,
+        instruction.signal,
+    ]
     if isinstance(instruction, Load):
         ports = [0, _port(instruction.memory, instruction.bank, True)]
         return head + ports + _transfer(config, instruction)

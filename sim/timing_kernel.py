@@ -6,7 +6,6 @@ the same with and without the compiler.
 """
 
 import numpy as np
-
 from npukit.sim.compiled import njit
 
 __all__ = [
@@ -45,6 +44,9 @@ N_BUSY = (1, 5, 9, 13)
 N_LOAD_DRAM, N_STORE_DRAM, N_COUNT = 4, 16, 20
 
 RING = 64
+
+# whose read address is on the bus
+NOBODY, FETCH, LOAD = 0, 1, 2
 
 
 @njit
@@ -158,6 +160,7 @@ def simulate(constants, table, schedule, counters):
     computed = 0
     finished = 0
     channel_end = np.int64(-1)  # cycle of the last beat so far
+    address_owner = NOBODY
 
     # LOAD: requests
     load_row = np.int64(0)
@@ -180,7 +183,7 @@ def simulate(constants, table, schedule, counters):
     # VECTOR
     load_from = np.int64(0)
     ready = np.int64(0)
-    vector_stream_end = np.int64(-1)
+    vector_stream_end = -vector_latency - 1  # nothing streamed yet: the pipeline is empty
     # two sets of parameters: a new one replaces the older, once its last word has left the pipeline
     newer_set_end = -vector_latency - 1
     older_set_end = -vector_latency - 1
@@ -357,7 +360,7 @@ def simulate(constants, table, schedule, counters):
                 changed = True
 
         # ---- STORE: the read side starts
-        if store_waiting:
+        if store_waiting and not store_active:
             index = order[3, started[3]]
             when = max(store_ready, store_free)
             if when > now:
@@ -489,82 +492,82 @@ def simulate(constants, table, schedule, counters):
                 store_ready = now + 1
                 store_waiting = True
 
-        # ---- read addresses: FETCH before LOAD
-        address_used = False
-        if accepted - finished < read_limit:
-            want = min(fetch_burst, total - fetch_asked)
+        # ---- read addresses: FETCH before LOAD; one that the DRAM does not accept yet stays (AXI)
+        want = min(fetch_burst, total - fetch_asked)
+        if address_owner == NOBODY:
             if want > 0 and fetch_asked - dispatched_before + want <= fetch_buffer:
                 if fetch_from > now:
                     wake = min(wake, fetch_from)
                 else:
-                    slot = accepted % RING
-                    burst_owner[slot] = -1
-                    burst_accept[slot] = now
-                    burst_beats[slot] = (want * 32 + bus - 1) // bus
-                    burst_first[slot] = fetch_asked
-                    burst_count[slot] = want
-                    counters[N_READ_BEATS] += burst_beats[slot]
-                    fetch_asked += want
-                    accepted += 1
-                    fetch_from = now + 1
-                    address_used = True
-                    changed = True
-            if load_requesting and not address_used:
+                    address_owner = FETCH
+            if address_owner == NOBODY and load_requesting:
                 if load_requests_from > now:
                     wake = min(wake, load_requests_from)
                 else:
-                    index = order[0, issued[0] - 1]
-                    row_bytes = table[index, I_ROW_BYTES]
-                    word_bytes = table[index, I_WORD_BYTES]
-                    address = (
-                        table[index, I_ADDRESS]
-                        + load_plane * table[index, I_PLANE_STRIDE]
-                        + load_row * table[index, I_ROW_STRIDE]
-                        + load_done_bytes
-                    )
-                    size = _burst(address, row_bytes - load_done_bytes, bus, max_burst)
-                    beats = (address % bus + size + bus - 1) // bus
-                    slot = accepted % RING
-                    burst_owner[slot] = issued[0] - 1
-                    burst_accept[slot] = now
-                    burst_beats[slot] = beats
-                    counters[N_READ_BEATS] += beats
-                    if word_bytes >= bus:
-                        burst_slots[slot] = beats
-                        burst_tail_words[slot] = 1
-                    else:
-                        burst_slots[slot] = size // word_bytes
-                        tail = (address + size) % bus
-                        if tail == 0:
-                            tail = bus
-                        burst_tail_words[slot] = min(tail, size) // word_bytes
-                    left, right = table[index, I_PAD_LEFT], table[index, I_PAD_RIGHT]
-                    row_slots = left + right + row_bytes // word_bytes
-                    before = np.int64(0)
-                    after = np.int64(0)
-                    if load_done_bytes == 0:
-                        before = left
-                        if load_row == 0:
-                            before += table[index, I_PAD_TOP] * row_slots
-                    load_done_bytes += size
-                    burst_first[slot] = 0
-                    if load_done_bytes == row_bytes:
-                        after = right
-                        load_done_bytes = 0
-                        load_row += 1
-                        if load_row == table[index, I_ROWS]:
-                            after += table[index, I_PAD_BOTTOM] * row_slots
-                            load_row = 0
-                            load_plane += 1
-                            if load_plane == table[index, I_PLANES]:
-                                load_requesting = False
-                                front_free[0] = now + 1
-                                burst_first[slot] = 1
-                    burst_before[slot] = before
-                    burst_after[slot] = after
-                    load_requests_from = now + 1
-                    accepted += 1
-                    changed = True
+                    address_owner = LOAD
+        if address_owner != NOBODY and accepted - finished < read_limit:
+            slot = accepted % RING
+            burst_accept[slot] = now
+            if address_owner == FETCH:
+                burst_owner[slot] = -1
+                burst_beats[slot] = (want * 32 + bus - 1) // bus
+                burst_first[slot] = fetch_asked
+                burst_count[slot] = want
+                counters[N_READ_BEATS] += burst_beats[slot]
+                fetch_asked += want
+                fetch_from = now + 1
+            else:
+                index = order[0, issued[0] - 1]
+                row_bytes = table[index, I_ROW_BYTES]
+                word_bytes = table[index, I_WORD_BYTES]
+                address = (
+                    table[index, I_ADDRESS]
+                    + load_plane * table[index, I_PLANE_STRIDE]
+                    + load_row * table[index, I_ROW_STRIDE]
+                    + load_done_bytes
+                )
+                size = _burst(address, row_bytes - load_done_bytes, bus, max_burst)
+                beats = (address % bus + size + bus - 1) // bus
+                burst_owner[slot] = issued[0] - 1
+                burst_beats[slot] = beats
+                counters[N_READ_BEATS] += beats
+                if word_bytes >= bus:
+                    burst_slots[slot] = beats
+                    burst_tail_words[slot] = 1
+                else:
+                    burst_slots[slot] = size // word_bytes
+                    tail = (address + size) % bus
+                    if tail == 0:
+                        tail = bus
+                    burst_tail_words[slot] = min(tail, size) // word_bytes
+                left, right = table[index, I_PAD_LEFT], table[index, I_PAD_RIGHT]
+                row_slots = left + right + row_bytes // word_bytes
+                before = np.int64(0)
+                after = np.int64(0)
+                if load_done_bytes == 0:
+                    before = left
+                    if load_row == 0:
+                        before += table[index, I_PAD_TOP] * row_slots
+                load_done_bytes += size
+                burst_first[slot] = 0
+                if load_done_bytes == row_bytes:
+                    after = right
+                    load_done_bytes = 0
+                    load_row += 1
+                    if load_row == table[index, I_ROWS]:
+                        after += table[index, I_PAD_BOTTOM] * row_slots
+                        load_row = 0
+                        load_plane += 1
+                        if load_plane == table[index, I_PLANES]:
+                            load_requesting = False
+                            front_free[0] = now + 1
+                            burst_first[slot] = 1
+                burst_before[slot] = before
+                burst_after[slot] = after
+                load_requests_from = now + 1
+            accepted += 1
+            address_owner = NOBODY
+            changed = True
 
         # ---- read data: bursts whose consumer is there, in order
         while computed < accepted:

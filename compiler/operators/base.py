@@ -1,0 +1,216 @@
+"""How an operator is recognised: inputs through DequantizeLinear, output through QuantizeLinear."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from npukit.compiler.layers import Layer, QuantizedTensor
+from npukit.isa.config import NpuConfig
+
+__all__ = [
+    "Context",
+    "Dequantized",
+    "Match",
+    "Refused",
+    "activation",
+    "constant",
+    "dequantized",
+    "pair",
+    "quantized_output",
+    "static_shape",
+    "tensor_of",
+    "window_pads",
+]
+
+
+class Refused(Exception):
+    """A node that stays in ONNX Runtime; the message is the constraint and the value that broke it."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the matchers look at besides the node."""
+
+    config: NpuConfig
+    integer: Mapping[str, str]
+    """Tensor name -> operator, from ONNX Runtime's optimised graph."""
+    graph_outputs: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Dequantized:
+    """A DequantizeLinear: the integer value, its scale and zero point (arrays), and its channel axis."""
+
+    value: ir.Value
+    scale: NDArray[np.float32]
+    zero_point: NDArray[np.integer]
+    axis: int
+
+
+@dataclass(frozen=True)
+class Match:
+    """A recognised node: all graph nodes that it absorbs, its tensors, and how to build its layer.
+
+    `build` gets the tensors by name, with their storage resolved. `alias` says that the output lies
+    where the input does: nothing to compute.
+    """
+
+    node: ir.Node
+    nodes: tuple[ir.Node, ...]
+    inputs: tuple[ir.Value, ...]
+    output: ir.Value
+    tensors: tuple[QuantizedTensor, ...]
+    build: Callable[[Mapping[str, QuantizedTensor]], Layer] | None
+    alias: bool = False
+
+
+def constant(value: ir.Value | None) -> NDArray | None:
+    """The array of an initializer, or None for anything else."""
+    if value is None or value.const_value is None or value.producer() is not None:
+        return None
+    return value.const_value.numpy()
+
+
+def static_shape(value: ir.Value) -> tuple[int, ...]:
+    """The shape of a value.
+
+    Raises:
+        Refused: when it is not known.
+    """
+    if value.shape is None or not all(isinstance(dim, int) for dim in value.shape):
+        raise Refused(f"the shape of {value.name} is not static")
+    shape = tuple(int(dim) for dim in value.shape.numpy())
+    if 0 in shape:
+        raise Refused(f"{value.name} has no elements: shape {list(shape)}")
+    return shape
+
+
+def _parameters(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
+    """Scale and zero point of a QuantizeLinear or DequantizeLinear."""
+    scale = constant(node.inputs[1])
+    if scale is None:
+        raise Refused(f"the scale of {node.name} is not constant")
+    if scale.dtype != np.float32 or not np.isfinite(scale).all() or not (scale > 0).all():
+        raise Refused(f"the scale of {node.name} must be positive float32, not {scale.reshape(-1)[0]!r}")
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
+        zero_point = constant(node.inputs[2])
+        if zero_point is None:
+            raise Refused(f"the zero point of {node.name} is not constant")
+    else:
+        quantized = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+        dtype = quantized.dtype.numpy() if quantized is not None and quantized.dtype is not None else np.uint8
+        zero_point = np.zeros(scale.shape, dtype)
+    return scale, zero_point
+
+
+def dequantized(value: ir.Value | None) -> Dequantized | None:
+    """The DequantizeLinear that makes a value, or None."""
+    node = value.producer() if value is not None else None
+    if node is None or node.op_type != "DequantizeLinear" or node.inputs[0] is None:
+        return None
+    scale, zero_point = _parameters(node)
+    if node.attributes.get_int("block_size", 0):
+        raise Refused(f"{node.name} dequantises in blocks; per tensor or per channel is supported")
+    return Dequantized(node.inputs[0], scale, zero_point, node.attributes.get_int("axis", 1))
+
+
+def tensor_of(value: ir.Value, scale: NDArray, zero_point: NDArray) -> QuantizedTensor:
+    """An activation's description.
+
+    Raises:
+        Refused: for parameters per channel, or another type than int8 and uint8.
+    """
+    if scale.size != 1 or zero_point.size != 1:
+        raise Refused(f"{value.name} is quantised per channel; activations must be per tensor")
+    if zero_point.dtype not in (np.int8, np.uint8):
+        raise Refused(f"{value.name} is {zero_point.dtype}; activations must be int8 or uint8")
+    shape = static_shape(value)
+    if len(shape) == 4:
+        view = (shape[0], shape[1], shape[2], shape[3])
+    elif len(shape) == 2:
+        view = (shape[0], shape[1], 1, 1)
+    else:
+        raise Refused(f"{value.name} has {len(shape)} dimensions; 4 (NCHW) or 2 are supported")
+    unsigned = zero_point.dtype == np.uint8
+    name = value.name or ""
+    zero = int(zero_point.reshape(-1)[0]) - (128 if unsigned else 0)
+    return QuantizedTensor(name, shape, view, float(scale.reshape(-1)[0]), zero, unsigned, name)
+
+
+def activation(value: ir.Value | None, role: str) -> tuple[ir.Value, QuantizedTensor]:
+    """The integer value behind a float input, and its description.
+
+    Raises:
+        Refused: when the input is not a dequantised activation.
+    """
+    found = dequantized(value)
+    if found is None:
+        name = value.name if value is not None else "(absent)"
+        raise Refused(f"{role} {name} is float: it does not come from a DequantizeLinear; quantise the model (QDQ)")
+    if constant(found.value) is not None:
+        raise Refused(f"{role} {found.value.name} is a constant; it must be an activation")
+    return found.value, tensor_of(found.value, found.scale, found.zero_point)
+
+
+def quantized_output(
+    context: Context, node: ir.Node, operators: tuple[str, ...]
+) -> tuple[tuple[ir.Node, ...], ir.Value, QuantizedTensor]:
+    """The nodes from `node` to its QuantizeLinear, the quantised value, and its description.
+
+    A Relu between them is absorbed where the smallest quantised value stands for 0, as ONNX Runtime
+    does. `operators` are the integer operators as which ONNX Runtime must run the node.
+
+    Raises:
+        Refused: when the output is used as float, or ONNX Runtime computes it in float.
+    """
+    nodes = [node]
+    value = node.outputs[0]
+    while True:
+        uses = list(value.uses())
+        if value.name in context.graph_outputs or len(uses) != 1:
+            raise Refused(f"its float result {value.name} is used besides by one QuantizeLinear")
+        follower = uses[0].node
+        if follower.op_type not in ("QuantizeLinear", "Relu") or uses[0].idx != 0:
+            raise Refused(f"its result goes to {follower.op_type} {follower.name} in float, not to a QuantizeLinear")
+        nodes.append(follower)
+        value = follower.outputs[0]
+        if follower.op_type == "QuantizeLinear":
+            break
+    scale, zero_point = _parameters(nodes[-1])
+    tensor = tensor_of(value, scale, zero_point)
+    if len(nodes) > 2 and tensor.zero_point != -128:
+        raise Refused(
+            f"Relu {nodes[1].name} is not absorbed by its quantiser: the zero point of {value.name} is "
+            f"{int(zero_point.reshape(-1)[0])}, not the smallest {tensor.dtype} value, so ONNX Runtime computes in float"
+        )
+    runs_as = context.integer.get(tensor.name)
+    if operators and runs_as not in operators:
+        seen = f"as {runs_as}" if runs_as else "fused into a float operator"
+        raise Refused(f"ONNX Runtime runs it {seen}, not as {' or '.join(operators)}, so its integer result is not defined")
+    return tuple(nodes), value, tensor
+
+
+def pair(values: list[int] | tuple[int, ...] | None, default: int) -> tuple[int, int]:
+    """A two-element attribute."""
+    return (values[0], values[1]) if values else (default, default)
+
+
+def window_pads(
+    node: ir.Node, size: tuple[int, int], out: tuple[int, int], kernel: tuple[int, int],
+    strides: tuple[int, int], dilations: tuple[int, int],
+) -> tuple[int, int, int, int]:  # fmt: skip
+    """Padding (top, left, bottom, right) of a window operator with `auto_pad`, `pads` and `ceil_mode`.
+
+    Bottom and right are what the output's size needs; a negative need is 0.
+    """
+    need = [(out[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - size[i] for i in (0, 1)]
+    mode = node.attributes.get_string("auto_pad", "NOTSET")
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        before = [max(0, n) // 2 if mode == "SAME_UPPER" else -(-max(0, n) // 2) for n in need]
+    else:
+        given = node.attributes.get_ints("pads") or (0, 0, 0, 0)
+        before = [given[0], given[1]]
+    return before[0], before[1], max(0, need[0] - before[0]), max(0, need[1] - before[1])

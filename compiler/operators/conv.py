@@ -1,0 +1,165 @@
+"""Conv and Gemm: matrix work with weights that are constant."""
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from npukit.compiler.layers import ConvLayer, Layer, QuantizedTensor
+from npukit.compiler.operators.base import (
+    Context,
+    Match,
+    Refused,
+    activation,
+    constant,
+    dequantized,
+    pair,
+    quantized_output,
+    static_shape,
+    window_pads,
+)
+
+__all__ = ["conv_macs", "gemm_macs", "match_conv", "match_gemm"]
+
+_MAX_PAD = 31
+
+
+def conv_macs(node: ir.Node) -> int:
+    """Multiplications of a Conv, padding not counted apart."""
+    out, weights = node.outputs[0].shape, node.inputs[1]
+    if out is None or weights is None or weights.shape is None:
+        return 0
+    return prod(int(dim) for dim in out.numpy()) * prod(int(dim) for dim in weights.shape.numpy()[1:])
+
+
+def gemm_macs(node: ir.Node) -> int:
+    """Multiplications of a Gemm or MatMul."""
+    out, a = node.outputs[0].shape, node.inputs[0]
+    if out is None or a is None or a.shape is None:
+        return 0
+    inner = a.shape.numpy()[0 if node.attributes.get_int("transA", 0) else -1]
+    return prod(int(dim) for dim in out.numpy()) * int(inner)
+
+
+def _weights(value: ir.Value | None, channel_axis: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Weights less their zero point as int8, and the scale per output channel (or one)."""
+    found = dequantized(value)
+    if found is None or (raw := constant(found.value)) is None:
+        name = value.name if value is not None else "(absent)"
+        raise Refused(f"weights {name} are not a constant that a DequantizeLinear dequantises")
+    if raw.dtype not in (np.int8, np.uint8):
+        raise Refused(f"weights {found.value.name} are {raw.dtype}; int8 or uint8 is supported")
+    if found.scale.size > 1 and found.axis % raw.ndim != channel_axis:
+        raise Refused(f"weights {found.value.name} have scales along axis {found.axis}, not {channel_axis}")
+    shape = [1] * raw.ndim
+    shape[channel_axis] = -1
+    zero = found.zero_point.astype(np.int32).reshape(shape if found.zero_point.size > 1 else [1] * raw.ndim)
+    shifted = raw.astype(np.int32) - zero
+    if shifted.min() < -128 or shifted.max() > 127:
+        raise Refused(
+            f"weights {found.value.name} less their zero point span {shifted.min()} to {shifted.max()}; "
+            "-128 to 127 is supported: quantise weights to symmetric int8"
+        )
+    return shifted.astype(np.int8), found.scale.reshape(-1)
+
+
+def _bias(value: ir.Value | None, channels: int) -> NDArray[np.int32]:
+    if value is None:
+        return np.zeros(channels, np.int32)
+    found = dequantized(value)
+    if found is None or (raw := constant(found.value)) is None or raw.dtype != np.int32:
+        raise Refused(f"bias {value.name} is not a constant int32 that a DequantizeLinear dequantises")
+    return np.broadcast_to(raw.reshape(-1), (channels,)).astype(np.int32)
+
+
+def _layer(
+    node: ir.Node, x: QuantizedTensor, y: QuantizedTensor, weights: NDArray[np.int8], scale: NDArray[np.float32],
+    bias: NDArray[np.int32], strides: tuple[int, int], pads: tuple[int, int, int, int],
+    dilations: tuple[int, int], macs: int,
+) -> ConvLayer:  # fmt: skip
+    """Fold the input's zero point into the bias (wrapping) and the scales into one multiplier."""
+    sums = weights.astype(np.int64).sum(axis=(1, 2, 3))
+    folded = (bias.astype(np.int64) - x.zero_point * sums).astype(np.uint32, casting="unsafe").view(np.int32)
+    multiplier = (np.float32(x.scale) * scale) / np.float32(y.scale)
+    return ConvLayer(
+        node=node.name or "",
+        op=node.op_type,
+        inputs=(x.name,),
+        output=y.name,
+        weights=weights,
+        bias=folded,
+        multiplier=np.broadcast_to(multiplier, bias.shape).astype(np.float32),
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        pad_value=x.zero_point,
+        zero_point=y.zero_point,
+        macs=macs,
+    )
+
+
+def match_conv(context: Context, node: ir.Node) -> Match:
+    """A two-dimensional Conv of one group."""
+    value, x = activation(node.inputs[0], "input")
+    if len(x.shape) != 4:
+        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; Conv needs 4 (NCHW)")
+    group = node.attributes.get_int("group", 1)
+    if group != 1:
+        raise Refused(f"group is {group}; 1 is supported")
+    weights, scale = _weights(node.inputs[1], 0)
+    bias = _bias(node.inputs[2] if len(node.inputs) > 2 else None, weights.shape[0])
+    nodes, out, y = quantized_output(context, node, ("QLinearConv",))
+    kernel = weights.shape[2], weights.shape[3]
+    strides = pair(node.attributes.get_ints("strides"), 1)
+    dilations = pair(node.attributes.get_ints("dilations"), 1)
+    pads = window_pads(node, x.view[2:], y.view[2:], kernel, strides, dilations)
+    if max(pads) > _MAX_PAD:
+        raise Refused(f"padding {list(pads)} exceeds {_MAX_PAD}")
+    if max(kernel) > 64:
+        raise Refused(f"kernel {kernel[0]}x{kernel[1]} exceeds 64")
+    if strides[1] > 1023 or dilations[1] * kernel[1] > 32767:
+        raise Refused(f"stride {list(strides)} or dilation {list(dilations)} exceeds the address fields")
+    config = context.config
+    if kernel[1] * config.array > config.wgt_depth:
+        raise Refused(
+            f"a kernel row of {kernel[1]} tiles does not fit in wgt_depth {config.wgt_depth}: use a larger configuration"
+        )
+    window = ((kernel[0] - 1) * dilations[0] + 1) * ((kernel[1] - 1) * dilations[1] + 1)
+    if window > config.act_depth:
+        raise Refused(
+            f"one window of {window} words does not fit in act_depth {config.act_depth}: use a larger configuration"
+        )
+    macs = conv_macs(node)
+
+    def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
+        return _layer(node, tensors[x.name], y, weights, scale, bias, strides, pads, dilations, macs)
+
+    return Match(node, nodes, (value,), out, (x, y), build)
+
+
+def match_gemm(context: Context, node: ir.Node) -> Match:
+    """A Gemm with constant weights: a convolution whose kernel is the whole (flattened) image."""
+    value, x = activation(node.inputs[0], "input")
+    for name, wanted in (("alpha", 1.0), ("beta", 1.0)):
+        given = node.attributes.get_float(name, 1.0)
+        if given != wanted:
+            raise Refused(f"{name} is {given}; {wanted} is supported")
+    if node.attributes.get_int("transA", 0):
+        raise Refused("transA is 1; 0 is supported")
+    transposed = node.attributes.get_int("transB", 0)
+    weights, scale = _weights(node.inputs[1], 0 if transposed else 1)
+    if not transposed:
+        weights = weights.T
+    bias = _bias(node.inputs[2] if len(node.inputs) > 2 else None, weights.shape[0])
+    nodes, out, y = quantized_output(context, node, ("QGemm",))
+    static_shape(out)
+    macs = gemm_macs(node)
+
+    def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
+        source = tensors[x.name]
+        kernel = np.ascontiguousarray(weights).reshape(weights.shape[0], *source.view[1:])
+        return _layer(node, source, y, kernel, scale, bias, (1, 1), (0, 0, 0, 0), (1, 1), macs)
+
+    return Match(node, nodes, (value,), out, (x, y), build)

@@ -1,0 +1,176 @@
+"""allocate: addresses for every buffer on chip and every tensor in DRAM."""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from math import prod
+
+from npukit.compiler.layers import Subgraph
+from npukit.compiler.tasks import Buffer, Plan
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import Memory
+from npukit.sim.addressing import bank_depth
+
+__all__ = ["AllocatePass", "Allocation", "DoesNotFit"]
+
+_DRAM_ALIGNMENT = 64
+
+
+class DoesNotFit(Exception):
+    """Buffers that must live together exceed a memory; fewer must be kept."""
+
+
+@dataclass
+class Allocation:
+    """Where everything lies.
+
+    place: bank and first word of a buffer; replaces: the buffers whose words it takes over; dram:
+    first byte of a tensor or constant; dram_replaces: the tensors whose bytes a tensor takes over.
+    """
+
+    place: dict[Buffer, tuple[int, int]] = field(default_factory=dict)
+    replaces: dict[Buffer, list[Buffer]] = field(default_factory=dict)
+    dram: dict[str, int] = field(default_factory=dict)
+    dram_replaces: dict[str, list[str]] = field(default_factory=dict)
+    constant_bytes: int = 0
+    dram_bytes: int = 0
+
+
+@dataclass
+class _Segment:
+    low: int
+    high: int
+    owner: Buffer
+    last: int
+
+
+@dataclass(frozen=True)
+class AllocatePass:
+    """First use to last use decides who may share words; the least recently used words go first."""
+
+    config: NpuConfig
+    subgraph: Subgraph
+    name = "allocate"
+
+    def run(self, plan: Plan) -> Allocation:
+        """Addresses for all buffers, constants and tensors.
+
+        Raises:
+            DoesNotFit: when buffers that live together do not fit.
+        """
+        allocation = Allocation()
+        self._on_chip(plan, allocation)
+        self._in_dram(plan, allocation)
+        return allocation
+
+    def _on_chip(self, plan: Plan, allocation: Allocation) -> None:
+        first: dict[Buffer, int] = {}
+        last: dict[Buffer, int] = {}
+        for index, task in enumerate(plan.tasks):
+            for operand in task.operands:
+                first.setdefault(operand.buffer, index)
+                last[operand.buffer] = index
+        banks: dict[tuple[Memory, int], list[_Segment]] = {}
+        recent: dict[tuple[Memory, int], int] = {}
+        for buffer, index in first.items():
+            count, depth = bank_depth(self.config, buffer.memory)
+            best: tuple[int, int, int, int] | None = None
+            for bank in range(count):
+                segments = banks.setdefault((buffer.memory, bank), [])
+                found = _place(segments, buffer.words, depth, index)
+                if found is not None:
+                    score = (found[0], recent.get((buffer.memory, bank), -1), bank, found[1])
+                    best = score if best is None else min(best, score)
+            if best is None:
+                raise DoesNotFit(
+                    f"{buffer.words} words for {buffer.label} do not fit in {count} {buffer.memory.name} banks of "
+                    f"{depth} words beside what is in use"
+                )
+            bank, offset = best[2], best[3]
+            segments = banks[buffer.memory, bank]
+            allocation.place[buffer] = (bank, offset)
+            allocation.replaces[buffer] = _take(segments, _Segment(offset, offset + buffer.words, buffer, last[buffer]))
+            recent[buffer.memory, bank] = index
+
+    def _in_dram(self, plan: Plan, allocation: Allocation) -> None:
+        at = 0
+        for name, image in plan.constants.items():
+            allocation.dram[name] = at
+            at += _aligned(image.size)
+        allocation.constant_bytes = at
+        lives = _dram_lives(self.subgraph, plan)
+        placed: list[tuple[int, int, str]] = []
+        size = {name: _aligned(self._bytes(name)) for name in lives}
+        for name in sorted(lives, key=lambda one: lives[one]):
+            born, _ = lives[name]
+            taken = sorted((low, high) for low, high, other in placed if lives[other][1] >= born)
+            offset = at
+            for low, high in taken:
+                if low - offset >= size[name]:
+                    break
+                offset = max(offset, high)
+            end = offset + size[name]
+            allocation.dram[name] = offset
+            allocation.dram_replaces[name] = [
+                other for low, high, other in placed if low < end and high > offset
+            ]
+            placed.append((offset, end, name))
+            allocation.dram_bytes = max(allocation.dram_bytes, end)
+        allocation.dram_bytes = max(allocation.dram_bytes, at)
+
+    def _bytes(self, name: str) -> int:
+        batch, channels, height, width = self.subgraph.tensors[name].view
+        blocks = -(-channels // self.config.array)
+        return prod((batch, blocks, height, width)) * self.config.word_bytes
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _DRAM_ALIGNMENT) * _DRAM_ALIGNMENT
+
+
+def _place(segments: list[_Segment], words: int, depth: int, now: int) -> tuple[int, int] | None:
+    """(latest use of what lies there, offset) of the best place in a bank, or None."""
+    best: tuple[int, int] | None = None
+    starts: Iterable[int] = {0, *(segment.high for segment in segments), *(s.low - words for s in segments)}
+    for start in starts:
+        end = start + words
+        if start < 0 or end > depth:
+            continue
+        under = [segment for segment in segments if segment.low < end and segment.high > start]
+        if any(segment.last >= now for segment in under):
+            continue
+        score = (max((segment.last for segment in under), default=-1), start)
+        best = score if best is None else min(best, score)
+    return best
+
+
+def _take(segments: list[_Segment], new: _Segment) -> list[Buffer]:
+    """Put a segment in its place; what it covers is cut back. Returns the owners that it covers."""
+    covered: list[Buffer] = []
+    kept: list[_Segment] = []
+    for segment in segments:
+        if segment.low >= new.high or segment.high <= new.low:
+            kept.append(segment)
+            continue
+        covered.append(segment.owner)
+        if segment.low < new.low:
+            kept.append(_Segment(segment.low, new.low, segment.owner, segment.last))
+        if segment.high > new.high:
+            kept.append(_Segment(new.high, segment.high, segment.owner, segment.last))
+    segments[:] = [*kept, new]
+    return covered
+
+
+def _dram_lives(subgraph: Subgraph, plan: Plan) -> dict[str, tuple[int, int]]:
+    """First and last task that touch each tensor; inputs live from before, outputs to the end."""
+    lives: dict[str, tuple[int, int]] = {}
+    for index, task in enumerate(plan.tasks):
+        if task.dram is not None and task.dram.tensor in subgraph.tensors:
+            born, _ = lives.get(task.dram.tensor, (index, index))
+            lives[task.dram.tensor] = (born, index)
+    end: Hashable = len(plan.tasks)
+    for name in subgraph.inputs:
+        lives[name] = (-1, lives.get(name, (-1, -1))[1])
+    for name in subgraph.outputs:
+        storage = subgraph.tensors[name].storage
+        lives[storage] = (lives[storage][0], end)
+    return lives

@@ -1,0 +1,232 @@
+"""emit: tasks with addresses become instructions with tokens, and a program."""
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from npukit.compiler.layers import Subgraph
+from npukit.compiler.passes.allocate import Allocation
+from npukit.compiler.tasks import Buffer, Plan, Task
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import ENGINES, End, Engine, Instruction
+from npukit.isa.layout import blocked
+from npukit.isa.program import Capture, NodeInfo, Program, TensorInfo
+
+__all__ = ["EmitPass"]
+
+_SYNCHRONISE = 200
+"""Instructions by which one engine may run ahead of another before it waits for it (counters hold 255)."""
+
+
+@dataclass(frozen=True)
+class EmitPass:
+    """Instructions of one subgraph."""
+
+    config: NpuConfig
+    subgraph: Subgraph
+    plan: Plan
+    name = "emit"
+
+    def run(self, allocation: Allocation) -> Program:
+        """The finished program; `verify` it with the judge."""
+        tasks = self.plan.tasks
+        waits, signals, drains = _Tokens(tasks, allocation).run()
+        instructions: list[Instruction] = []
+        for index, task in enumerate(tasks):
+            fields: dict[str, Any] = {
+                "wait": waits[index],
+                "signal": signals[index],
+                "drain": int(drains[index]),
+            }
+            for operand in task.operands:
+                bank, offset = allocation.place[operand.buffer]
+                if operand.field == "parameters":
+                    fields["parameters"] = offset + operand.offset
+                    continue
+                prefix = f"{operand.field}_" if operand.field else ""
+                fields[f"{prefix}offset"] = offset + operand.offset
+                if operand.field != "wgt":
+                    fields[f"{prefix}bank"] = bank
+            if task.dram is not None:
+                fields["dram"] = allocation.dram[task.dram.tensor] // self.config.word_bytes + task.dram.offset
+            instructions.append(replace(task.instruction, **fields))
+        return Program(
+            config=self.config,
+            instructions=(*instructions, End()),
+            constants=self._constants(allocation),
+            dram_bytes=allocation.dram_bytes,
+            tensors=self._tensors(allocation),
+            nodes=self._nodes(),
+            captures=tuple(
+                Capture(index, *vars(box).values()) for index, task in enumerate(tasks) for box in task.captures
+            ),
+            captured={
+                tensor.name: (tensor.view, tensor.shape, tensor.dtype)
+                for tensor in self.subgraph.tensors.values()
+                if tensor.name == tensor.storage and tensor.name not in self.subgraph.inputs
+            },
+            aliases={
+                tensor.name: (tensor.storage, tensor.shape)
+                for tensor in self.subgraph.tensors.values()
+                if tensor.name != tensor.storage
+            },
+            name=self.subgraph.name,
+        )
+
+    def _constants(self, allocation: Allocation) -> bytes:
+        image = np.zeros(allocation.constant_bytes, np.uint8)
+        for name, data in self.plan.constants.items():
+            image[allocation.dram[name] : allocation.dram[name] + data.size] = data
+        return image.tobytes()
+
+    def _tensors(self, allocation: Allocation) -> tuple[TensorInfo, ...]:
+        found = []
+        roles = [(name, "input") for name in self.subgraph.inputs]
+        roles += [(name, "output") for name in self.subgraph.outputs]
+        for name, role in roles:
+            tensor = self.subgraph.tensors[name]
+            layout = blocked(tensor.view, self.config.array)
+            found.append(
+                TensorInfo(
+                    name, role, tensor.dtype, tensor.shape, allocation.dram[tensor.storage], layout, tensor.unsigned
+                )
+            )
+        return tuple(found)
+
+    def _nodes(self) -> tuple[NodeInfo, ...]:
+        found = []
+        for number, layer in enumerate(self.subgraph.layers):
+            mine = [index for index, task in enumerate(self.plan.tasks) if task.node == number]
+            tensors = self.subgraph.tensors
+            found.append(
+                NodeInfo(
+                    layer.node,
+                    layer.op,
+                    tuple(tensors[name].shape for name in layer.inputs),
+                    tensors[layer.output].shape,
+                    layer.macs,
+                    mine[0],
+                    mine[-1] + 1,
+                )
+            )
+        return tuple(found)
+
+
+class _Tokens:
+    """Finds what each task depends on, and adds the tokens and drains that order does not imply yet.
+
+    `known[i][e]`: how many instructions of engine e have ended for sure when task i issues.
+    """
+
+    def __init__(self, tasks: list[Task], allocation: Allocation) -> None:
+        self.tasks = tasks
+        self.allocation = allocation
+        self.number: list[int] = []
+        self.known: list[list[int]] = []
+        self.waits = [0] * len(tasks)
+        self.signals = [0] * len(tasks)
+        self.drains = [False] * len(tasks)
+        self.of_engine: list[list[int]] = [[] for _ in ENGINES]
+        self.buffer_reads: dict[Buffer, dict[Engine, int]] = defaultdict(dict)
+        self.buffer_writes: dict[Buffer, dict[Engine, int]] = defaultdict(dict)
+        self.stores: dict[str, list[int]] = defaultdict(list)
+        self.dram_uses: dict[str, dict[Engine, int]] = defaultdict(dict)
+
+    def run(self) -> tuple[list[int], list[int], list[bool]]:
+        """(wait masks, signal masks, drains) of all tasks."""
+        for index, task in enumerate(self.tasks):
+            engine = task.engine
+            mine = self.of_engine[engine]
+            known = list(self.known[mine[-1]]) if mine else [0] * len(ENGINES)
+            self.known.append(known)
+            self.number.append(len(mine))
+            needs, own = self._dependencies(index, task)
+            if own >= known[engine]:
+                self.drains[index] = True
+                known[engine] = len(mine)
+            for other, earlier in needs.items():
+                self._order(index, other, earlier)
+            for other in ENGINES:
+                self._bound(index, other)
+            mine.append(index)
+            self._record(index, task)
+        return self.waits, self.signals, self.drains
+
+    def _order(self, index: int, other: Engine, earlier: int) -> None:
+        """Make task `index` wait for task `earlier` of engine `other`, unless that is implied."""
+        known = self.known[index]
+        if self.number[earlier] < known[other]:
+            return
+        self.waits[index] |= 1 << other
+        self.signals[earlier] |= 1 << self.tasks[index].engine
+        for engine in ENGINES:
+            known[engine] = max(known[engine], self.known[earlier][engine])
+        known[other] = max(known[other], self.number[earlier] + 1)
+
+    def _bound(self, index: int, other: Engine) -> None:
+        """Keep an engine from running so far ahead of another that a token counter could overflow."""
+        engine = self.tasks[index].engine
+        if other is engine or not self.of_engine[other]:
+            return
+        latest = self.of_engine[other][-1]
+        if self.number[latest] < self.known[index][other]:
+            return
+        # tokens of instructions that an ended instruction of the other engine knew of are taken
+        done = self.known[index][other]
+        taken = self.known[self.of_engine[other][done - 1]][engine] if done else 0
+        if self.number[index] - taken >= _SYNCHRONISE:
+            self._order(index, other, latest)
+
+    def _dependencies(self, index: int, task: Task) -> tuple[dict[Engine, int], int]:
+        """Latest task of each other engine that must have ended, and the own engine's to drain for."""
+        needs: dict[Engine, int] = {}
+        own = -1
+
+        def add(uses: dict[Engine, int]) -> None:
+            for engine, earlier in uses.items():
+                if engine is not task.engine:
+                    needs[engine] = max(needs.get(engine, -1), earlier)
+
+        for operand in task.operands:
+            buffer = operand.buffer
+            written = self.buffer_writes[buffer]
+            add(written)
+            if not operand.write:
+                # MATRIX never reads what it writes, but through its accumulate path, in order
+                if task.engine in written:
+                    own = max(own, self.number[written[task.engine]])
+                continue
+            add(self.buffer_reads[buffer])
+            if not written and not self.buffer_reads[buffer]:
+                for older in self.allocation.replaces[buffer]:
+                    add(self.buffer_reads[older])
+                    add(self.buffer_writes[older])
+        if task.dram is not None:
+            if not task.dram.write:
+                earlier = self._overlapping_store(task)
+                if earlier is not None:
+                    add({Engine.STORE: earlier})
+            elif task.dram.tensor not in self.dram_uses:
+                for older in self.allocation.dram_replaces.get(task.dram.tensor, ()):
+                    add(self.dram_uses[older])
+        return needs, own
+
+    def _overlapping_store(self, task: Task) -> int | None:
+        assert task.dram is not None
+        for earlier in reversed(self.stores[task.dram.tensor]):
+            dram = self.tasks[earlier].dram
+            assert dram is not None
+            if task.dram.box is None or dram.box is None or dram.box.overlaps(task.dram.box):
+                return earlier
+        return None
+
+    def _record(self, index: int, task: Task) -> None:
+        for operand in task.operands:
+            uses = self.buffer_writes if operand.write else self.buffer_reads
+            uses[operand.buffer][task.engine] = index
+        if task.dram is not None:
+            self.dram_uses[task.dram.tensor][task.engine] = index
+            if task.dram.write:
+                self.stores[task.dram.tensor].append(index)

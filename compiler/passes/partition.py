@@ -1,0 +1,178 @@
+"""partition: which nodes the machine computes, in which subgraphs, and why each other node stays."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import onnx
+import onnx_ir as ir
+
+from npukit.compiler.operators import MATCHERS, Context, Match, Refused, macs_of
+from npukit.compiler.oracle import integer_tensors
+from npukit.isa.config import NpuConfig
+
+__all__ = ["Partition", "PartitionPass", "Reason"]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A node that stays in ONNX Runtime, and why."""
+
+    node: str
+    op: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The graph, the matches of each accelerated subgraph in graph order, and what stays.
+
+    `host` are the nodes that stay; a DequantizeLinear that both sides use counts as staying.
+    """
+
+    model: ir.Model
+    subgraphs: tuple[tuple[Match, ...], ...]
+    host: tuple[ir.Node, ...]
+    reasons: tuple[Reason, ...]
+    nodes_total: int
+    macs: int
+    macs_total: int
+    stages: dict[ir.Node, int] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that the machine takes over."""
+        return self.nodes_total - len(self.host)
+
+
+@dataclass(frozen=True)
+class PartitionPass:
+    """Match every node; `proto` is the model as ONNX Runtime, the oracle, sees it."""
+
+    config: NpuConfig
+    proto: onnx.ModelProto
+    name = "partition"
+
+    def run(self, model: ir.Model) -> Partition:
+        """Split the graph; matches that depend on each other through a host node part company."""
+        graph = model.graph
+        context = Context(
+            self.config,
+            integer_tensors(self.proto),
+            frozenset(value.name or "" for value in graph.outputs),
+        )
+        matches: dict[ir.Node, Match] = {}
+        refused: dict[ir.Node, str] = {}
+        for node in graph:
+            try:
+                match = _match(context, node)
+            except Refused as reason:
+                refused[node] = str(reason)
+                continue
+            if match is not None:
+                matches[node] = match
+        _drop_lone_aliases(matches, refused)
+        absorbed = {node: match for match in matches.values() for node in match.nodes}
+        stages = _stages(graph, absorbed)
+        count = 1 + max((stages[match.node] for match in matches.values()), default=-1)
+        groups = [
+            tuple(match for node, match in matches.items() if stages[node] == stage) for stage in range(count)
+        ]
+        host = _needed(graph, absorbed)
+        return Partition(
+            model=model,
+            subgraphs=tuple(group for group in groups if group),
+            host=tuple(node for node in graph if node in host),
+            reasons=tuple(
+                Reason(node.name or "", node.op_type, refused.get(node) or _boundary(node))
+                for node in graph
+                if node in host
+            ),
+            nodes_total=len(list(graph)),
+            macs=sum(macs_of(node) for node in matches),
+            macs_total=sum(macs_of(node) for node in graph),
+            stages=stages,
+        )
+
+
+def _match(context: Context, node: ir.Node) -> Match | None:
+    """The node's match; None for nodes that others absorb (quantisers)."""
+    if node.op_type in ("QuantizeLinear", "DequantizeLinear") and node.domain in ("", "ai.onnx"):
+        return None
+    if context.config.dtype != "int8":
+        raise Refused(f"the configuration computes {context.config.dtype}; quantised graphs run on int8")
+    if node.domain not in ("", "ai.onnx"):
+        raise Refused(f"operators of domain {node.domain} are not supported")
+    matcher = MATCHERS.get(node.op_type)
+    if matcher is None:
+        if node.op_type == "Relu" and _follows_match(node):
+            return None
+        raise Refused(f"operator {node.op_type} is not supported; supported are {', '.join(sorted(MATCHERS))}")
+    return matcher(context, node)
+
+
+def _follows_match(node: ir.Node) -> bool:
+    source = node.inputs[0].producer() if node.inputs[0] is not None else None
+    return source is not None and source.op_type in MATCHERS
+
+
+def _drop_lone_aliases(matches: dict[ir.Node, Match], refused: dict[ir.Node, str]) -> None:
+    """A reshape costs nothing only between two accelerated nodes."""
+    while True:
+        made = {match.output.name for match in matches.values()}
+        used = {value.name for match in matches.values() for value in match.inputs}
+        lone = [
+            node
+            for node, match in matches.items()
+            if match.alias and not (match.inputs[0].name in made and match.output.name in used)
+        ]
+        if not lone:
+            return
+        for node in lone:
+            del matches[node]
+            refused[node] = "a reshape alone at the accelerator's edge stays, because it moves nothing"
+
+
+def _predecessors(node: ir.Node) -> Iterable[ir.Node]:
+    for value in node.inputs:
+        producer = value.producer() if value is not None else None
+        if producer is not None:
+            yield producer
+
+
+def _stages(graph: ir.Graph, absorbed: dict[ir.Node, Match]) -> dict[ir.Node, int]:
+    """Host stage s runs before accelerated stage s, which runs before host stage s + 1."""
+    stages: dict[ir.Node, int] = {}
+    for node in graph:
+        match = absorbed.get(node)
+        if match is None:
+            before = [(producer, producer in absorbed) for producer in _predecessors(node)]
+        elif node is match.node:
+            # the dequantisers between accelerated nodes vanish, so look at what they dequantise
+            before = [(value.producer(), False) for value in match.inputs]
+        else:
+            before = [(match.node, False)]
+        stages[node] = max((stages[one] + crossing for one, crossing in before if one is not None), default=0)
+    return stages
+
+
+def _needed(graph: ir.Graph, absorbed: dict[ir.Node, Match]) -> set[ir.Node]:
+    """Nodes outside of every match that a graph output, or another such node, still needs."""
+    needed: set[ir.Node] = set()
+    pending = [value.producer() for value in graph.outputs]
+    boundary = [value.producer() for match in absorbed.values() for value in match.inputs]
+    pending += boundary
+    while pending:
+        node = pending.pop()
+        if node is None or node in needed or node in absorbed:
+            continue
+        needed.add(node)
+        pending.extend(_predecessors(node))
+    return needed
+
+
+def _boundary(node: ir.Node) -> str:
+    if node.op_type == "QuantizeLinear":
+        return "quantises a float tensor at the accelerator's edge"
+    if node.op_type == "DequantizeLinear":
+        return "gives a float tensor to a node that stays, or to the outside"
+    return "feeds nodes that stay"

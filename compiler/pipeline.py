@@ -1,0 +1,185 @@
+"""The compiler's passes, in their order."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import onnx
+
+from npukit.compiler.artifact import build_artifact
+from npukit.compiler.errors import CompileError
+from npukit.compiler.layers import Subgraph
+from npukit.compiler.passes.allocate import AllocatePass, Allocation, DoesNotFit
+from npukit.compiler.passes.emit import EmitPass
+from npukit.compiler.passes.importer import ImportPass, load_model
+from npukit.compiler.passes.lower import LowerPass
+from npukit.compiler.passes.normalise import NormalisePass
+from npukit.compiler.passes.partition import Partition, PartitionPass
+from npukit.compiler.passes.schedule import SchedulePass
+from npukit.compiler.tasks import Plan
+from npukit.compiler.verify import (
+    verify_allocation,
+    verify_partition,
+    verify_plan,
+    verify_program,
+    verify_subgraph,
+)
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import InstructionError
+from npukit.isa.program import Program
+
+__all__ = ["PASSES", "Compilation", "check_model", "compile_model"]
+
+_T = TypeVar("_T")
+
+PASSES = ("import", "normalise", "partition", "lower", "schedule", "allocate", "emit")
+
+_KEEP = (0.5, 0.25, 0.0)
+"""Shares of memory for kept buffers, tried in turn until allocation succeeds."""
+
+
+@dataclass
+class Compilation:
+    """What compiling a model made: the artifact, and every stage before it by the pass's name."""
+
+    config: NpuConfig
+    source: onnx.ModelProto
+    stages: dict[str, object] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    artifact: onnx.ModelProto | None = None
+
+    @property
+    def partition(self) -> Partition:
+        """The split into accelerated and staying nodes."""
+        stage = self.stages["partition"]
+        assert isinstance(stage, Partition)
+        return stage
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """One program per accelerated subgraph."""
+        stage = self.stages["emit"]
+        assert isinstance(stage, tuple)
+        return stage
+
+
+def check_model(
+    source: str | Path | bytes | onnx.ModelProto, config: NpuConfig, shapes: Mapping[str, Sequence[int]] | None = None
+) -> Compilation:
+    """Compile as far as the partition: what would run where, and why. Raises as `compile_model` does."""
+    return compile_model(source, config, shapes, stop_after="partition")
+
+
+def compile_model(
+    source: str | Path | bytes | onnx.ModelProto,
+    config: NpuConfig,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    stop_after: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Compilation:
+    """Compile an ONNX model; `stop_after` names the last pass to run.
+
+    Raises:
+        CompileError: a model that cannot be read or compiled; the message says what to do.
+    """
+    if stop_after is not None and stop_after not in PASSES:
+        raise CompileError(f"the passes are {', '.join(PASSES)}, not {stop_after!r}")
+    proto = load_model(source)
+    if any(node.op_type == "EPContext" for node in proto.graph.node):
+        raise CompileError("the model is compiled already: it has an EPContext node")
+    result = Compilation(config, proto)
+
+    def step(name: str, run: Callable[[], _T]) -> _T:
+        progress(name)
+        start = time.perf_counter()
+        result.stages[name] = made = run()
+        result.seconds[name] = time.perf_counter() - start
+        return made
+
+    imported = step("import", lambda: ImportPass(shapes or {}).run(proto))
+    if stop_after == "import":
+        return result
+    model = step("normalise", lambda: NormalisePass().run(imported))
+    if stop_after == "normalise":
+        return result
+
+    def partition() -> Partition:
+        made = PartitionPass(config, _fixed(proto, shapes)).run(model)
+        verify_partition(made)
+        return made
+
+    split = step("partition", partition)
+    if stop_after == "partition":
+        return result
+
+    def lower() -> tuple[Subgraph, ...]:
+        made = LowerPass().run(split)
+        for subgraph in made:
+            verify_subgraph(subgraph)
+        return made
+
+    subgraphs = step("lower", lower)
+    if stop_after == "lower":
+        return result
+    _back_end(result, step, subgraphs, stop_after)
+    if stop_after is None:
+        result.artifact = build_artifact(proto, split, subgraphs, result.programs)
+    return result
+
+
+def _back_end(result: Compilation, step: Callable, subgraphs: tuple[Subgraph, ...], stop_after: str | None) -> None:
+    config = result.config
+
+    def schedule() -> list[tuple[Plan, Allocation]]:
+        return [_fit(config, subgraph) for subgraph in subgraphs]
+
+    try:
+        fitted = step("schedule", schedule)
+        result.stages["schedule"] = tuple(plan for plan, _ in fitted)
+        if stop_after == "schedule":
+            return
+        allocations = step("allocate", lambda: tuple(allocation for _, allocation in fitted))
+        if stop_after == "allocate":
+            return
+
+        def emit() -> tuple[Program, ...]:
+            programs = []
+            for subgraph, (plan, _), allocation in zip(subgraphs, fitted, allocations, strict=True):
+                program = EmitPass(config, subgraph, plan).run(allocation)
+                verify_program(program)
+                programs.append(program)
+            return tuple(programs)
+
+        step("emit", emit)
+    except InstructionError as error:
+        raise CompileError(f"the model exceeds an instruction's field: {error}") from None
+
+
+def _fit(config: NpuConfig, subgraph: Subgraph) -> tuple[Plan, Allocation]:
+    """Schedule and allocate, keeping fewer buffers until all fit."""
+    problem = ""
+    for keep in _KEEP:
+        plan = SchedulePass(config, keep).run(subgraph)
+        verify_plan(config, plan)
+        try:
+            allocation = AllocatePass(config, subgraph).run(plan)
+        except DoesNotFit as error:
+            problem = str(error)
+            continue
+        verify_allocation(config, plan, allocation)
+        return plan, allocation
+    raise CompileError(f"{subgraph.name} does not fit on chip: {problem}; use a larger configuration")
+
+
+def _fixed(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None) -> onnx.ModelProto:
+    """The model with its input shapes fixed, as the oracle sees it."""
+    if not shapes:
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for value in copy.graph.input:
+        for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ())):
+            dim.dim_value = int(size)
+    return copy

@@ -1,0 +1,265 @@
+"""Collects tasks in program order, and keeps loaded buffers for those that want them again."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npukit.compiler.layers import QuantizedTensor, Subgraph
+from npukit.compiler.tasks import Box, Buffer, CaptureBox, DramUse, Operand, Plan, Task
+from npukit.isa.config import NpuConfig
+from npukit.isa.descriptors import encode_descriptor
+from npukit.isa.instructions import Engine, Load, Matrix, Memory, Operation, Store, Vector
+
+__all__ = ["Builder", "Region"]
+
+
+class Region:
+    """A tile of a blocked tensor [batch][block][y][x] in DRAM: one batch, ranges of the rest.
+
+    `step_y`: only every so many rows. Rows and columns outside of the tensor are border.
+    """
+
+    def __init__(
+        self,
+        tensor: QuantizedTensor,
+        lanes: int,
+        batch: int,
+        block: tuple[int, int],
+        y: tuple[int, int],
+        x: tuple[int, int],
+        step_y: int = 1,
+    ) -> None:
+        _, channels, self.height, self.width = tensor.view
+        self.tensor = tensor.storage
+        self.batch, self.block, self.x, self.step_y = batch, block, x, step_y
+        self.total_blocks = -(-channels // lanes)
+        self.first_y = y[0]
+        self.rows = -(-(y[1] - y[0]) // step_y)
+        inside = [row for row in range(self.rows) if 0 <= y[0] + row * step_y < self.height]
+        self.top = inside[0] if inside else self.rows
+        self.valid_rows = len(inside)
+        self.bottom = self.rows - self.top - self.valid_rows
+        self.left = max(0, -x[0])
+        self.right = max(0, x[1] - self.width)
+        self.columns = x[1] - x[0]
+        self.valid_columns = min(x[1], self.width) - max(x[0], 0)
+
+    @property
+    def empty(self) -> bool:
+        """Whether the region is nothing but border."""
+        return self.valid_rows <= 0 or self.valid_columns <= 0
+
+    @property
+    def key(self) -> Hashable:
+        """What identifies the contents."""
+        return self.tensor, self.batch, self.block, self.first_y, self.rows, self.step_y, self.x
+
+    @property
+    def blocks(self) -> int:
+        """Channel blocks."""
+        return self.block[1] - self.block[0]
+
+    @property
+    def words(self) -> int:
+        """Words on chip, border included."""
+        return self.blocks * self.rows * self.columns
+
+    @property
+    def y(self) -> int:
+        """First row inside of the tensor."""
+        return self.first_y + self.top * self.step_y
+
+    @property
+    def offset(self) -> int:
+        """DRAM words from the tensor's start to the first word."""
+        plane = self.batch * self.total_blocks + self.block[0]
+        return (plane * self.height + self.y) * self.width + max(self.x[0], 0)
+
+    @property
+    def box(self) -> Box:
+        """The part inside of the tensor."""
+        last = self.y + (self.valid_rows - 1) * self.step_y + 1
+        return Box(
+            (self.batch, self.batch + 1),
+            self.block,
+            (self.y, last),
+            (max(self.x[0], 0), min(self.x[1], self.width)),
+        )
+
+
+class Builder:
+    """The state of scheduling one subgraph.
+
+    `keep` is the share of each memory that may hold buffers kept for later use; what does not fit is
+    loaded again.
+    """
+
+    def __init__(self, config: NpuConfig, subgraph: Subgraph, keep: float) -> None:
+        self.config = config
+        self.subgraph = subgraph
+        self.plan = Plan()
+        self.node = 0
+        self._kept: dict[Memory, OrderedDict[Hashable, Buffer]] = {memory: OrderedDict() for memory in Memory}
+        self._budget = {
+            Memory.ACT: int(config.act_depth * config.act_banks * keep),
+            Memory.WGT: int(config.wgt_depth * keep),
+            Memory.PAR: int(config.par_depth * keep),
+        }
+
+    def tensor(self, name: str) -> QuantizedTensor:
+        """The activation of that name."""
+        return self.subgraph.tensors[name]
+
+    def resident(
+        self, memory: Memory, key: Hashable, words: int, label: str, fill: Callable[[Buffer], None]
+    ) -> Buffer:
+        """The buffer with those contents: one that is still there, or a new one that `fill` loads."""
+        kept = self._kept[memory]
+        if key in kept:
+            kept.move_to_end(key)
+            return kept[key]
+        buffer = Buffer(memory, words, label)
+        while kept and sum(one.words for one in kept.values()) + words > self._budget[memory]:
+            kept.popitem(last=False)
+        kept[key] = buffer
+        fill(buffer)
+        return buffer
+
+    def constant(self, name: str, make: Callable[[], NDArray]) -> str:
+        """Register a constant in DRAM by name; `make` is called once."""
+        if name not in self.plan.constants:
+            self.plan.constants[name] = np.ascontiguousarray(make()).view(np.uint8).reshape(-1)
+        return name
+
+    def _emit(
+        self,
+        engine: Engine,
+        instruction: Load | Matrix | Vector | Store,
+        operands: tuple[Operand, ...],
+        dram: DramUse | None = None,
+        captures: tuple[CaptureBox, ...] = (),
+    ) -> None:
+        self.plan.tasks.append(Task(engine, instruction, operands, self.node, dram, captures))
+
+    def matrix(self, instruction: Matrix, act: Operand, wgt: Operand, acc: Buffer) -> None:
+        """A MATRIX task."""
+        self._emit(Engine.MATRIX, instruction, (act, wgt, Operand("acc", acc, write=True)))
+
+    def vector(
+        self,
+        instruction: Vector,
+        sources: tuple[Operand, ...],
+        out: Operand,
+        parameters: Buffer | None = None,
+        capture: CaptureBox | None = None,
+    ) -> None:
+        """A VECTOR task."""
+        operands = (*sources, out)
+        if parameters is not None:
+            operands = (*operands, Operand("parameters", parameters))
+        self._emit(Engine.VECTOR, instruction, operands, captures=(capture,) if capture else ())
+
+    def load_constant(
+        self, memory: Memory, key: Hashable, name: str, words: int, label: str,
+        planes: int = 1, offset: int = 0, plane_stride: int = 0,
+    ) -> Buffer:  # fmt: skip
+        """`planes` runs of `words` words of a constant; offset and stride in ACT words of DRAM."""
+
+        def fill(buffer: Buffer) -> None:
+            run, count, stride = words, planes, plane_stride
+            if count > 1 and stride == run and memory is not Memory.PAR and run * count <= 65536:
+                run, count, stride = run * count, 1, 0
+            most = 65536
+            assert run <= most, (name, run)
+            instruction = Load(
+                memory=memory, planes=count, words=run, word_stride=1,
+                plane_stride=run if count > 1 else 0, dram_plane_stride=stride if count > 1 else 0,
+            )  # fmt: skip
+            self._emit(
+                Engine.LOAD, instruction, (Operand("", buffer, write=True),), DramUse(name, offset, None)
+            )
+
+        return self.resident(memory, key, planes * words, label, fill)
+
+    def parameters(self, key: str, operation: Operation, values: dict, blocks: list[NDArray]) -> Buffer:
+        """A descriptor and its blocks' parameters ([words, array] each) in PAR."""
+        head = encode_descriptor(self.config, operation, values)
+        image = np.concatenate([head, *(np.ascontiguousarray(block).view(np.uint32) for block in blocks)])
+        name = self.constant(f"{key}.parameters", lambda: image)
+        return self.load_constant(Memory.PAR, name, name, len(image), key)
+
+    def load_region(self, region: Region, pad_value: int) -> Buffer:
+        """A tile of an activation, with its border, in ACT."""
+        key = (region.key, pad_value)
+
+        def fill(buffer: Buffer) -> None:
+            if region.empty:
+                self._fill(buffer, pad_value)
+                return
+            shape = (region.blocks, region.valid_rows, region.valid_columns)
+            dram = (region.height * region.width, region.step_y * region.width)
+            chip = (region.rows * region.columns, region.columns)
+            border = bool(region.top or region.bottom or region.left or region.right)
+            if not border:
+                shape, chip, dram = _merge(shape, chip, dram)
+            instruction = Load(
+                memory=Memory.ACT,
+                planes=shape[0], rows=shape[1], words=shape[2],
+                plane_stride=chip[0] if shape[0] > 1 else 0, row_stride=chip[1], word_stride=1,
+                dram_plane_stride=dram[0] if shape[0] > 1 else 0,
+                dram_row_stride=dram[1] if shape[1] > 1 else 0,
+                pad_top=region.top, pad_bottom=region.bottom,
+                pad_left=region.left, pad_right=region.right, pad_value=pad_value & 0xFF if border else 0,
+            )  # fmt: skip
+            self._emit(
+                Engine.LOAD, instruction, (Operand("", buffer, write=True),),
+                DramUse(region.tensor, region.offset, region.box),
+            )  # fmt: skip
+
+        return self.resident(Memory.ACT, key, region.words, region.tensor, fill)
+
+    def _fill(self, buffer: Buffer, value: int) -> None:
+        parameters = self.parameters(f"fill {value}", Operation.FILL, {"value": value}, [])
+        width = min(buffer.words, 1024)
+        for start in range(0, buffer.words, width):
+            instruction = Vector(
+                operation=Operation.FILL, width=min(width, buffer.words - start), out_stride_x=1
+            )
+            self.vector(instruction, (), Operand("out", buffer, start, write=True), parameters)
+
+    def store_region(self, region: Region, buffer: Buffer) -> None:
+        """Write a tile [block][y][x] from ACT to its tensor."""
+        shape = (region.blocks, region.rows, region.columns)
+        shape, chip, dram = _merge(
+            shape,
+            (region.rows * region.columns, region.columns),
+            (region.height * region.width, region.width),
+        )
+        instruction = Store(
+            planes=shape[0], rows=shape[1], words=shape[2],
+            plane_stride=chip[0] if shape[0] > 1 else 0,
+            row_stride=chip[1] if shape[1] > 1 else 0,
+            word_stride=1,
+            dram_plane_stride=dram[0] if shape[0] > 1 else 0,
+            dram_row_stride=dram[1] if shape[1] > 1 else 0,
+        )  # fmt: skip
+        self._emit(
+            Engine.STORE, instruction, (Operand("", buffer),),
+            DramUse(region.tensor, region.offset, region.box, write=True),
+        )  # fmt: skip
+
+
+_Three = tuple[int, int, int]
+_Two = tuple[int, int]
+
+
+def _merge(shape: _Three, chip: _Two, dram: _Two) -> tuple[_Three, _Two, _Two]:
+    """Join rows, then planes, that follow each other both on chip and in DRAM."""
+    planes, rows, words = shape
+    if rows > 1 and chip[1] == dram[1] == words:
+        rows, words = 1, rows * words
+    if rows == 1 and planes > 1 and chip[0] == dram[0] == words and planes * words <= 65536:
+        planes, words = 1, planes * words
+    return (planes, rows, words), chip, dram

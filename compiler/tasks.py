@@ -1,0 +1,96 @@
+"""What scheduling produces: instructions in program order whose addresses are still open."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npukit.isa.instructions import Engine, Instruction, Memory
+
+__all__ = ["Box", "Buffer", "CaptureBox", "DramUse", "Operand", "Plan", "Task"]
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """A stretch of on-chip words within one bank, from its first task to its last."""
+
+    memory: Memory
+    words: int
+    label: str
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An instruction's operand: where in which buffer; `field` is the prefix of its address fields."""
+
+    field: str
+    buffer: Buffer
+    offset: int = 0
+    write: bool = False
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of a tensor: half-open ranges of batch, channel block, row and column."""
+
+    batch: tuple[int, int]
+    block: tuple[int, int]
+    y: tuple[int, int]
+    x: tuple[int, int]
+
+    def overlaps(self, other: "Box") -> bool:
+        """Whether the two parts share a word."""
+        return all(
+            mine[0] < theirs[1] and theirs[0] < mine[1]
+            for mine, theirs in (
+                (self.batch, other.batch),
+                (self.block, other.block),
+                (self.y, other.y),
+                (self.x, other.x),
+            )
+        )
+
+
+@dataclass(frozen=True)
+class DramUse:
+    """DRAM side of a LOAD or STORE: words from the tensor's (or constant's) start, and the part used."""
+
+    tensor: str
+    offset: int
+    box: Box | None
+    write: bool = False
+
+
+@dataclass(frozen=True)
+class CaptureBox:
+    """The part of a quantised tensor that a VECTOR task writes."""
+
+    tensor: str
+    batch: int
+    block: int
+    y: int
+    x: int
+    step_y: int = 1
+    step_x: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One instruction to be, in program order; `node` is the number of its layer."""
+
+    engine: Engine
+    instruction: Instruction
+    operands: tuple[Operand, ...]
+    node: int
+    dram: DramUse | None = None
+    captures: tuple[CaptureBox, ...] = ()
+
+
+@dataclass
+class Plan:
+    """Tasks in program order, and the constants that they load (in PAR or WGT words, as bytes)."""
+
+    tasks: list[Task] = field(default_factory=list)
+    constants: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+    notes: dict[int, Mapping[str, object]] = field(default_factory=dict)

@@ -1,0 +1,89 @@
+"""What each pass made, as text."""
+
+import onnx_ir as ir
+
+from npukit.compiler.layers import Subgraph
+from npukit.compiler.passes.allocate import Allocation
+from npukit.compiler.passes.partition import Partition
+from npukit.compiler.tasks import Plan
+from npukit.isa.assembly import disassemble, format_instruction
+from npukit.isa.program import Program
+
+__all__ = ["describe"]
+
+
+def describe(stage: object) -> str:
+    """The text form of what a pass made; a tuple is one per subgraph."""
+    if isinstance(stage, tuple):
+        return "\n".join(describe(part) for part in stage)
+    if isinstance(stage, ir.Model):
+        return "\n".join(_node(node) for node in stage.graph)
+    for kind, form in _FORMS.items():
+        if isinstance(stage, kind):
+            return form(stage)
+    raise TypeError(f"nothing describes a {type(stage).__name__}")
+
+
+def _node(node: ir.Node) -> str:
+    inputs = ", ".join(value.name or "" for value in node.inputs if value is not None)
+    outputs = ", ".join(f"{value.name} {value.shape}" for value in node.outputs)
+    return f"{node.op_type} {node.name}: ({inputs}) -> {outputs}"
+
+
+def _partition(partition: Partition) -> str:
+    lines = []
+    for index, group in enumerate(partition.subgraphs):
+        lines.append(f"subgraph {index}:")
+        lines += [f"  {match.node.op_type} {match.node.name} -> {match.output.name}" for match in group]
+    lines.append("stays:")
+    lines += [f"  {reason.op} {reason.node}: {reason.reason}" for reason in partition.reasons]
+    return "\n".join(lines)
+
+
+def _subgraph(subgraph: Subgraph) -> str:
+    lines = [f"{subgraph.name}: ({', '.join(subgraph.inputs)}) -> {', '.join(subgraph.outputs)}"]
+    for tensor in subgraph.tensors.values():
+        lines.append(
+            f"  tensor {tensor.name} {tensor.dtype}{list(tensor.shape)} scale {tensor.scale:g} "
+            f"zero point {tensor.zero_point}" + (f" in {tensor.storage}" if tensor.storage != tensor.name else "")
+        )
+    for layer in subgraph.layers:
+        lines.append(f"  {layer.op} {layer.node}: ({', '.join(layer.inputs)}) -> {layer.output}, {layer.macs} MACs")
+    return "\n".join(lines)
+
+
+def _plan(plan: Plan) -> str:
+    lines = []
+    for task in plan.tasks:
+        uses = ", ".join(
+            f"{operand.field or 'data'}={operand.buffer.memory.name}:{operand.buffer.label}+{operand.offset}"
+            for operand in task.operands
+        )
+        dram = f" dram={task.dram.tensor}+{task.dram.offset}" if task.dram is not None else ""
+        lines.append(f"{format_instruction(task.instruction)}  # {uses}{dram}")
+    return "\n".join(lines)
+
+
+def _allocation(allocation: Allocation) -> str:
+    lines = [
+        f"{buffer.memory.name} bank {bank} words {low} to {low + buffer.words - 1}: {buffer.label}"
+        for buffer, (bank, low) in allocation.place.items()
+    ]
+    lines += [f"DRAM byte {address}: {name}" for name, address in allocation.dram.items()]
+    return "\n".join(lines)
+
+
+def _program(program: Program) -> str:
+    notes = [""] * len(program.instructions)
+    for node in program.nodes:
+        notes[node.first] = f"{node.op} {node.name}"
+    return disassemble(program.instructions, notes)
+
+
+_FORMS = {
+    Partition: _partition,
+    Subgraph: _subgraph,
+    Plan: _plan,
+    Allocation: _allocation,
+    Program: _program,
+}

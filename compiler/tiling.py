@@ -1,0 +1,169 @@
+"""How a convolution is cut into tiles that fit on chip: chosen by an estimate of its cycles."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from npukit.compiler.errors import CompileError
+from npukit.compiler.layers import ConvLayer, QuantizedTensor
+from npukit.isa.config import NpuConfig
+from npukit.isa.timing import Timing
+
+__all__ = ["ConvShape", "ConvTiling", "choose_tiling", "parts", "split"]
+
+
+def split(total: int, pieces: int) -> list[tuple[int, int]]:
+    """`total` in `pieces` half-open ranges as equal as can be, larger first."""
+    small, more = divmod(total, pieces)
+    edges = [0]
+    for index in range(pieces):
+        edges.append(edges[-1] + small + (index < more))
+    return [(low, high) for low, high in pairwise(edges) if high > low]
+
+
+def parts(total: int, most: int) -> list[tuple[int, int]]:
+    """`total` in the fewest ranges of at most `most`, as equal as can be."""
+    return split(total, -(-total // most))
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """Sizes of one convolution in words and blocks."""
+
+    config: NpuConfig
+    batch: int
+    in_blocks: int
+    out_blocks: int
+    in_size: tuple[int, int]
+    out_size: tuple[int, int]
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+
+    @classmethod
+    def of(cls, config: NpuConfig, layer: ConvLayer, x: QuantizedTensor, y: QuantizedTensor) -> "ConvShape":
+        """The sizes of a layer between two tensors."""
+        return cls(
+            config=config,
+            batch=x.view[0],
+            in_blocks=-(-x.view[1] // config.array),
+            out_blocks=-(-y.view[1] // config.array),
+            in_size=(x.view[2], x.view[3]),
+            out_size=(y.view[2], y.view[3]),
+            kernel=(layer.weights.shape[2], layer.weights.shape[3]),
+            strides=layer.strides,
+            dilations=layer.dilations,
+        )
+
+    def input_rows(self, rows: int) -> int:
+        """Input rows that `rows` output rows look at; rows between them are left out for height 1."""
+        if self.kernel[0] == 1:
+            return rows
+        return (rows - 1) * self.strides[0] + (self.kernel[0] - 1) * self.dilations[0] + 1
+
+    def input_columns(self, columns: int) -> int:
+        """Input columns from the first to the last that `columns` output columns look at."""
+        return (columns - 1) * self.strides[1] + (self.kernel[1] - 1) * self.dilations[1] + 1
+
+
+@dataclass(frozen=True)
+class ConvTiling:
+    """Sizes of a tile: output blocks, rows and columns; input blocks and kernel rows per MATRIX.
+
+    `weights_outer`: the loop over output blocks is outside of the one over rows and columns.
+    """
+
+    shape: ConvShape
+    blocks: int
+    rows: int
+    columns: int
+    channels: int
+    kernel_rows: int
+    weights_outer: bool
+
+    @cached_property
+    def input_words(self) -> int:
+        """ACT words of one reduction chunk's input."""
+        return self.channels * self.shape.input_rows(self.rows) * self.shape.input_columns(self.columns)
+
+    @cached_property
+    def weight_words(self) -> int:
+        """WGT words of one reduction chunk's weights."""
+        return self.blocks * self.channels * self.kernel_rows * self.shape.kernel[1] * self.shape.config.array
+
+    @cached_property
+    def cycles(self) -> float:
+        """Estimate: the busiest engine's cycles, and a little for each tile."""
+        shape, config = self.shape, self.shape.config
+        timing = Timing(config)
+        tiles_y = -(-shape.out_size[0] // self.rows)
+        tiles_x = -(-shape.out_size[1] // self.columns)
+        groups = -(-shape.out_blocks // self.blocks)
+        tiles = shape.batch * tiles_y * tiles_x
+        taps = shape.kernel[0] * shape.kernel[1]
+        step = max(config.array, self.rows * self.columns, timing.accumulate_latency)
+        matrix = tiles * shape.out_blocks * shape.in_blocks * taps * step
+        input_words = shape.in_blocks * shape.input_rows(self.rows) * shape.input_columns(self.columns)
+        weight_words = shape.out_blocks * shape.in_blocks * taps * config.array
+        words = tiles * input_words * (groups if self.weights_outer else 1)
+        keeps = self.weights_outer and weight_words // groups <= config.wgt_depth // 2
+        words += weight_words * (1 if keeps or weight_words <= config.wgt_depth // 2 else tiles)
+        beats = config.word_bytes / config.bus_bytes
+        load = words * max(1.0, beats)
+        vector = tiles * shape.out_blocks * self.rows * self.columns * timing.requantise_passes
+        chunks = -(-shape.in_blocks // self.channels) * -(-shape.kernel[0] // self.kernel_rows)
+        overhead = tiles * groups * (40 + 8 * chunks)
+        return max(matrix, load, vector) + 0.1 * (load + vector) + overhead
+
+
+def _sizes(total: int, most: int) -> list[int]:
+    """Sizes of the largest part when `total` is cut in 1, 2, ... parts, at most `most`."""
+    found = {-(-total // pieces) for pieces in range(1, total + 1)}
+    return sorted(size for size in found if size <= most)[-12:]
+
+
+def choose_tiling(shape: ConvShape) -> ConvTiling:
+    """The cheapest tiling by estimate.
+
+    Raises:
+        CompileError: when not even one output word's window and weights fit.
+    """
+    config = shape.config
+    # a quarter of one bank where input, output and the next tile must share it
+    bank = config.act_depth if config.act_banks >= 4 else config.act_depth * config.act_banks // 4
+    best: ConvTiling | None = None
+    for bound, weights in ((bank, config.wgt_depth // 2), (config.act_depth, config.wgt_depth)):
+        for rows in _sizes(shape.out_size[0], min(config.acc_depth, 1024)):
+            for columns in _sizes(shape.out_size[1], min(config.acc_depth // rows, 1024)):
+                for tiling in _candidates(shape, rows, columns, bound, weights):
+                    if best is None or tiling.cycles < best.cycles:
+                        best = tiling
+        if best is not None:
+            return best
+    raise CompileError(
+        f"a window of {shape.kernel[0]}x{shape.kernel[1]} with stride {shape.strides} does not fit on chip: "
+        f"act_depth {config.act_depth}, wgt_depth {config.wgt_depth}"
+    )
+
+
+def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int) -> list[ConvTiling]:
+    config = shape.config
+    plane = shape.input_rows(rows) * shape.input_columns(columns)
+    if plane > act or rows * columns * 1 > act:
+        return []
+    found = []
+    most_blocks = min(config.acc_depth // (rows * columns), act // (rows * columns), shape.out_blocks, 256)
+    most_blocks = min(most_blocks, (config.par_depth // 2 - 1) // 2)
+    row_tiles = shape.kernel[1] * config.array
+    for blocks in _sizes(shape.out_blocks, most_blocks)[-4:]:
+        kernel_rows = shape.kernel[0]
+        channels = min(act // plane, wgt // (blocks * kernel_rows * row_tiles), shape.in_blocks, 1024)
+        if channels == 0:
+            kernel_rows = wgt // (blocks * row_tiles)
+            channels = 1
+            if kernel_rows == 0:
+                continue
+        channels = -(-shape.in_blocks // -(-shape.in_blocks // channels))
+        for weights_outer in (True, False):
+            found.append(ConvTiling(shape, blocks, rows, columns, channels, kernel_rows, weights_outer))
+    return found

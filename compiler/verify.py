@@ -1,0 +1,105 @@
+"""Checks between passes: each looks at what a pass made, and says what is wrong with it."""
+
+from npukit.compiler.layers import Subgraph
+from npukit.compiler.passes.allocate import Allocation
+from npukit.compiler.passes.partition import Partition
+from npukit.compiler.tasks import Plan
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import Memory
+from npukit.isa.program import Program
+from npukit.sim.addressing import bank_depth, operands
+from npukit.sim.judge import judge, refuse
+
+__all__ = [
+    "VerifyError",
+    "verify_allocation",
+    "verify_partition",
+    "verify_plan",
+    "verify_program",
+    "verify_subgraph",
+]
+
+
+class VerifyError(AssertionError):
+    """A pass made something inconsistent: a fault of the compiler, never of the model."""
+
+
+def _check(condition: bool, message: str) -> None:
+    if not condition:
+        raise VerifyError(message)
+
+
+def verify_partition(partition: Partition) -> None:
+    """Every node is accelerated or stays, never both; a stage needs only earlier ones."""
+    absorbed = [node for group in partition.subgraphs for match in group for node in match.nodes]
+    _check(len(set(absorbed)) == len(absorbed), "a node belongs to two matches")
+    _check(not set(absorbed) & set(partition.host), "a node is accelerated and stays")
+    for node, stage in partition.stages.items():
+        for value in node.inputs:
+            producer = value.producer() if value is not None else None
+            # a dequantiser between accelerated nodes is not executed, so its stage means nothing
+            if producer in partition.stages and producer.op_type != "DequantizeLinear":
+                _check(partition.stages[producer] <= stage, f"{node.name} runs before {producer.name}")
+
+
+def verify_subgraph(subgraph: Subgraph) -> None:
+    """Every layer's inputs come from outside or from an earlier layer."""
+    made = {subgraph.tensors[name].storage for name in subgraph.inputs}
+    for layer in subgraph.layers:
+        for name in layer.inputs:
+            _check(subgraph.tensors[name].storage in made, f"{layer.node} reads {name} before it is made")
+        made.add(layer.output)
+    for name in subgraph.outputs:
+        _check(subgraph.tensors[name].storage in made, f"the output {name} is never made")
+
+
+def verify_plan(config: NpuConfig, plan: Plan) -> None:
+    """Every operand stays within its buffer, every buffer within a bank."""
+    for index, task in enumerate(plan.tasks):
+        spans = {operand.name: operand for operand in operands(config, task.instruction)}
+        for operand in task.operands:
+            _, depth = bank_depth(config, operand.buffer.memory)
+            _check(operand.buffer.words <= depth, f"task {index}: {operand.buffer.label} exceeds a bank")
+            name = operand.field or ("destination" if operand.write else "source")
+            low, high = spans[name].extent
+            _check(
+                low >= 0 and operand.offset + high < operand.buffer.words,
+                f"task {index}: {name} spans words {low + operand.offset} to {high + operand.offset} of "
+                f"{operand.buffer.label}, which has {operand.buffer.words}",
+            )
+
+
+def verify_allocation(config: NpuConfig, plan: Plan, allocation: Allocation) -> None:
+    """Buffers that live at the same time do not share words."""
+    last: dict = {}
+    first: dict = {}
+    for index, task in enumerate(plan.tasks):
+        for operand in task.operands:
+            first.setdefault(operand.buffer, index)
+            last[operand.buffer] = index
+    owner: dict[tuple[Memory, int], list] = {}
+    for buffer in first:
+        bank, low = allocation.place[buffer]
+        _check(low + buffer.words <= bank_depth(config, buffer.memory)[1], f"{buffer.label} leaves its bank")
+        live = owner.setdefault((buffer.memory, bank), [])
+        live[:] = [other for other in live if last[other] >= first[buffer]]
+        for other in live:
+            start = allocation.place[other][1]
+            _check(
+                start >= low + buffer.words or start + other.words <= low,
+                f"{buffer.label} and {other.label} share words of {buffer.memory.name} bank {bank}",
+            )
+        live.append(buffer)
+
+
+def verify_program(program: Program) -> None:
+    """The judge has nothing to say.
+
+    Raises:
+        JudgeError: with everything that it found.
+    """
+    initialised = [(0, len(program.constants))]
+    for tensor in program.tensors:
+        if tensor.role == "input":
+            initialised.append((tensor.address, tensor.layout.elements * program.config.element_bytes))
+    refuse(judge(program.config, program.instructions, program.dram_bytes, initialised))

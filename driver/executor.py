@@ -1,0 +1,235 @@
+"""A compiled ONNX file, run: programs on the device, everything else in ONNX Runtime."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import helper
+
+from npukit.driver.device import Device, DeviceError, Observable
+from npukit.driver.host import session_options
+from npukit.driver.loader import LoadedProgram, RunRecord, from_machine
+from npukit.isa.program import Program, ProgramError
+
+__all__ = ["ArtifactError", "Execution", "Executor", "InputError", "programs_of"]
+
+
+class ArtifactError(ValueError):
+    """A file that is not a compiled model, or a damaged one."""
+
+
+class InputError(ValueError):
+    """An input of the wrong name, shape or dtype."""
+
+
+@dataclass
+class Execution:
+    """The outputs of a run; a record per program by name; every integer tensor seen, if captured."""
+
+    outputs: dict[str, NDArray]
+    records: dict[str, RunRecord] = field(default_factory=dict)
+    tensors: dict[str, NDArray] = field(default_factory=dict)
+    host_seconds: float = 0.0
+    boundary_bytes: int = 0
+
+
+def _blob(node: onnx.NodeProto) -> bytes:
+    for attribute in node.attribute:
+        if attribute.name == "ep_cache_context":
+            return attribute.s
+    raise ArtifactError(f"EPContext node {node.name} holds no program")
+
+
+def programs_of(model: onnx.ModelProto) -> dict[str, Program]:
+    """The programs of a compiled model by node name; empty for an ordinary model.
+
+    Raises:
+        ArtifactError: when a node is another tool's, or its program is damaged.
+    """
+    programs = {}
+    for node in model.graph.node:
+        if node.op_type != "EPContext":
+            continue
+        source = next((a.s for a in node.attribute if a.name == "source"), b"")
+        if source != b"npukit":
+            raise ArtifactError(f"EPContext node {node.name} was made by {source.decode() or 'another tool'}")
+        try:
+            programs[node.name] = Program.from_bytes(_blob(node))
+        except ProgramError as error:
+            raise ArtifactError(f"EPContext node {node.name}: {error}") from None
+    return programs
+
+
+class _HostSegment:
+    """Consecutive ordinary nodes, as an ONNX Runtime session of their own."""
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        nodes: Sequence[onnx.NodeProto],
+        wanted: set[str],
+        values: Mapping[str, onnx.ValueInfoProto],
+    ) -> None:
+        made = {name for node in nodes for name in node.output if name}
+        used = {name for node in nodes for name in node.input if name}
+        initializers = [tensor for tensor in model.graph.initializer if tensor.name in used]
+        constants = {tensor.name for tensor in initializers}
+        self.inputs = sorted(used - made - constants)
+        self.outputs = sorted(made & wanted)
+        graph = helper.make_graph(
+            list(nodes),
+            "host",
+            [values[name] for name in self.inputs],
+            [values.get(name, onnx.ValueInfoProto(name=name)) for name in self.outputs],
+            initializers,
+            value_info=[value for name, value in values.items() if name in made and name not in self.outputs],
+        )
+        part = helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version)
+        try:
+            self.session = onnxruntime.InferenceSession(
+                part.SerializeToString(), session_options(), providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # ONNX Runtime raises many classes of its own
+            raise ArtifactError(
+                f"ONNX Runtime refuses the part of the model that stays: {' '.join(str(error).split())[:300]}"
+            ) from None
+
+    def run(self, values: dict[str, NDArray]) -> None:
+        """Add this segment's outputs to `values`."""
+        results = self.session.run(self.outputs, {name: values[name] for name in self.inputs})
+        values.update(zip(self.outputs, results, strict=True))
+
+
+class Executor:
+    """A compiled model on a device. `expose` names tensors of the host's part to show in captures."""
+
+    def __init__(self, model: onnx.ModelProto, device: Device, expose: frozenset[str] = frozenset()) -> None:
+        self.device = device
+        self._model = model
+        initializers = {tensor.name for tensor in model.graph.initializer}
+        self.inputs = [value for value in model.graph.input if value.name not in initializers]
+        self.outputs = [value.name for value in model.graph.output]
+        programs = programs_of(model)
+        graph = model.graph
+        values = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
+        wanted = {*self.outputs, *expose}
+        wanted.update(name for node in graph.node if node.op_type == "EPContext" for name in node.input)
+        self._expose = expose
+        self._steps: list[_HostSegment | tuple[onnx.NodeProto, LoadedProgram]] = []
+        address = 0
+        pending: list[onnx.NodeProto] = []
+
+        def flush(rest: Sequence[onnx.NodeProto]) -> None:
+            if pending:
+                later = {name for node in rest for name in node.input}
+                self._steps.append(_HostSegment(model, tuple(pending), wanted | later, values))
+                pending.clear()
+
+        for position, node in enumerate(graph.node):
+            if node.op_type != "EPContext":
+                pending.append(node)
+                continue
+            flush(graph.node[position:])
+            loaded = LoadedProgram(device, programs[node.name], address)
+            address = loaded.end
+            self._steps.append((node, loaded))
+        flush(())
+
+    @property
+    def programs(self) -> dict[str, Program]:
+        """The programs by node name, in order of execution."""
+        return {step[0].name: step[1].program for step in self._steps if isinstance(step, tuple)}
+
+    def _checked(self, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
+        names = [value.name for value in self.inputs]
+        for name in inputs:
+            if name not in names:
+                raise InputError(f"the model has the inputs {', '.join(names)}, not {name!r}")
+        checked = {}
+        for value in self.inputs:
+            if value.name not in inputs:
+                raise InputError(f"input {value.name} is missing")
+            array = np.asarray(inputs[value.name])
+            tensor = value.type.tensor_type
+            dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+            shape = tuple(dim.dim_value for dim in tensor.shape.dim)
+            if array.dtype != dtype:
+                raise InputError(f"input {value.name} must be {dtype}, not {array.dtype}")
+            if array.shape != shape:
+                raise InputError(f"input {value.name} must have the shape {list(shape)}, not {list(array.shape)}")
+            checked[value.name] = array
+        return checked
+
+    def run(self, inputs: Mapping[str, NDArray], capture: bool = False) -> Execution:
+        """Run once.
+
+        Raises:
+            InputError: an input of the wrong name, shape or dtype.
+            DeviceError: what the device reports.
+        """
+        values = self._checked(inputs)
+        result = Execution({})
+        for step in self._steps:
+            if isinstance(step, _HostSegment):
+                start = perf_counter()
+                step.run(values)
+                result.host_seconds += perf_counter() - start
+                continue
+            node, loaded = step
+            watch = _Capture(loaded.program, self.device) if capture else None
+            outputs, record = loaded.run({name: values[name] for name in node.input})
+            values.update(outputs)
+            result.records[node.name] = record
+            result.boundary_bytes += sum(values[name].nbytes for name in (*node.input, *node.output))
+            if watch is not None:
+                result.tensors.update(watch.finish())
+        result.outputs = {name: values[name] for name in self.outputs}
+        if capture:
+            result.tensors.update({name: values[name] for name in self._expose if name in values})
+        return result
+
+
+class _Capture:
+    """Collects every quantised tensor where VECTOR writes it."""
+
+    def __init__(self, program: Program, device: Device) -> None:
+        if not isinstance(device, Observable):
+            raise DeviceError("this device cannot show its intermediate tensors; compare on the simulator")
+        self.program, self.device = program, device
+        lanes = program.config.array
+        self.images: dict[str, NDArray[np.int8]] = {}
+        for name, ((batch, channels, height, width), _, _) in program.captured.items():
+            self.images[name] = np.zeros((batch, -(-channels // lanes), height, width, lanes), np.int8)
+        self.captures = {capture.instruction: capture for capture in program.captures}
+        device.observer = self._observe
+
+    def _observe(self, index: int, instruction: object, read) -> None:
+        capture = self.captures.get(index)
+        if capture is None:
+            return
+        words = read()
+        blocks, rows, columns, _ = words.shape
+        self.images[capture.tensor][
+            capture.batch,
+            capture.block : capture.block + blocks,
+            capture.y : capture.y + rows * capture.step_y : capture.step_y,
+            capture.x : capture.x + columns * capture.step_x : capture.step_x,
+        ] = words
+
+    def finish(self) -> dict[str, NDArray]:
+        """The tensors by name, in the framework's shape and dtype."""
+        assert isinstance(self.device, Observable)
+        self.device.observer = None
+        found = {}
+        for name, (view, shape, dtype) in self.program.captured.items():
+            image = self.images[name]
+            batch, blocks, height, width, lanes = image.shape
+            planes = image.transpose(0, 1, 4, 2, 3).reshape(batch, blocks * lanes, height, width)
+            found[name] = from_machine(np.ascontiguousarray(planes[:, : view[1]]).reshape(shape), dtype)
+        for name, (source, shape) in self.program.aliases.items():
+            found[name] = found[source].reshape(shape)
+        return found

@@ -1,0 +1,100 @@
+"""One program on one device: constants and code written once, inputs and outputs at each run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npukit.driver.device import ALIGNMENT, Device, DeviceError, error_text, read_counters, write_wide
+from npukit.isa.program import Program, TensorInfo
+from npukit.isa.registers import address_of
+
+__all__ = ["LoadedProgram", "RunRecord"]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run: the counters, and the host's seconds by what they went to."""
+
+    counters: dict[str, int]
+    seconds_device: float
+    seconds_host: float
+
+
+class LoadedProgram:
+    """A program in a device's memory from `address` (a multiple of 4096) to `end`.
+
+    Raises:
+        DeviceError: when the program is for another configuration, or does not fit.
+    """
+
+    def __init__(self, device: Device, program: Program, address: int) -> None:
+        if program.config.hash != device.config.hash:
+            fields = "; ".join(program.config.difference(device.config))
+            raise DeviceError(
+                f"the program is compiled for another configuration (program, device: {fields}); compile it again"
+            )
+        self.device = device
+        self.program = program
+        self.base = address
+        self.limit = -(-program.dram_bytes // ALIGNMENT) * ALIGNMENT
+        self.code_address = address + self.limit
+        code = np.frombuffer(program.code, np.uint8)
+        # FETCH reads whole beats, so leave one behind the last instruction
+        self.end = -(-(self.code_address + code.size + 64) // ALIGNMENT) * ALIGNMENT
+        if self.end > device.memory_bytes:
+            raise DeviceError(
+                f"the program needs {self.end - address} bytes of device memory from {address}; "
+                f"the device has {device.memory_bytes}"
+            )
+        device.write_memory(address, np.frombuffer(program.constants, np.uint8))
+        device.write_memory(self.code_address, code)
+
+    def run(self, inputs: Mapping[str, NDArray], deadline: float = 3600.0) -> tuple[dict[str, NDArray], RunRecord]:
+        """Run once on {name: array} and return {name: array} of the program's outputs.
+
+        Raises:
+            DeviceError: an error that the device reports, or the deadline in seconds.
+        """
+        start = perf_counter()
+        for tensor in self.program.tensors:
+            if tensor.role == "input":
+                self.device.write_memory(self.base + tensor.address, _to_device(tensor, inputs[tensor.name]))
+        write_wide(self.device, "PROGRAM_HASH", self.program.config.hash)
+        write_wide(self.device, "PROGRAM", self.code_address)
+        self.device.write_register(address_of("PROGRAM_LENGTH"), len(self.program.instructions))
+        write_wide(self.device, "BASE", self.base)
+        write_wide(self.device, "LIMIT", self.limit)
+        launched = perf_counter()
+        self.device.write_register(address_of("CONTROL"), 1)
+        self.device.wait(deadline)
+        finished = perf_counter()
+        problem = error_text(self.device)
+        if problem is not None:
+            raise DeviceError(f"{self.program.name} stopped at {problem}")
+        outputs = {
+            tensor.name: self._output(tensor) for tensor in self.program.tensors if tensor.role == "output"
+        }
+        counters = read_counters(self.device)
+        return outputs, RunRecord(
+            counters, finished - launched, launched - start + perf_counter() - finished
+        )
+
+    def _output(self, tensor: TensorInfo) -> NDArray:
+        raw = self.device.read_memory(self.base + tensor.address, tensor.layout.elements)
+        values = tensor.layout.from_dram(raw.view(np.int8)).reshape(tensor.shape)
+        return from_machine(values, tensor.dtype)
+
+
+def from_machine(values: NDArray[np.int8], dtype: str) -> NDArray:
+    """The framework's tensor: uint8 has its top bit flipped on the machine."""
+    return (values.view(np.uint8) ^ 0x80) if dtype == "uint8" else values
+
+
+def _to_device(tensor: TensorInfo, values: NDArray) -> NDArray[np.uint8]:
+    raw = np.ascontiguousarray(values).view(np.uint8)
+    if tensor.flip:
+        raw = raw ^ np.uint8(0x80)
+    return tensor.layout.to_dram(raw.view(np.int8).reshape(tensor.layout.shape)).view(np.uint8)

@@ -1,0 +1,175 @@
+"""The simulated device: registers and memory of a machine whose insides are `npukit.sim`."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npukit.driver.device import ALIGNMENT, DeviceError
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import INSTRUCTION_BITS, Instruction, InstructionError, Vector, decode
+from npukit.isa.registers import COUNTERS, REGISTERS, ErrorCause, address_of
+from npukit.sim.addressing import operands
+from npukit.sim.dram import DramModel
+from npukit.sim.functional import FunctionalError, FunctionalSimulator
+from npukit.sim.timing import Deadlock, Schedule, simulate_timing
+
+__all__ = ["SimDevice"]
+
+_BYTES = INSTRUCTION_BITS // 8
+_START, _RESET = 1, 2
+_DONE, _ERROR = 2, 4
+
+
+class SimDevice:
+    """A machine of the given configuration in front of the reference DRAM.
+
+    Attributes:
+        observer: see `Observable`.
+        compute: False leaves out the functional half, so that only timing and counters are right.
+    """
+
+    def __init__(
+        self, config: NpuConfig, dram: DramModel | None = None, memory_bytes: int = 1 << 32, compute: bool = True
+    ) -> None:
+        self._config = config
+        self._dram = dram or DramModel()
+        self._memory_bytes = memory_bytes
+        self._memory = np.zeros(0, np.uint8)
+        self._registers: dict[int, int] = {}
+        self._decoded: dict[bytes, tuple[Instruction, ...]] = {}
+        self._schedules: dict[bytes, Schedule] = {}
+        self.compute = compute
+        self.observer: Callable[[int, Instruction, Callable[[], NDArray]], None] | None = None
+        self._reset()
+
+    @property
+    def config(self) -> NpuConfig:
+        """The machine's configuration."""
+        return self._config
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of memory; they take host memory only once they are used."""
+        return self._memory_bytes
+
+    def _reset(self) -> None:
+        self._registers = {register.offset: register.reset for register in REGISTERS}
+        self._put("CONFIG_HASH", self._config.hash)
+
+    def _put(self, name: str, value: int) -> None:
+        self._registers[address_of(f"{name}_LOW")] = value & 0xFFFFFFFF
+        self._registers[address_of(f"{name}_HIGH")] = value >> 32
+
+    def _get(self, name: str) -> int:
+        return self._registers[address_of(f"{name}_LOW")] | self._registers[address_of(f"{name}_HIGH")] << 32
+
+    def _span(self, address: int, size: int) -> NDArray[np.uint8]:
+        if address < 0 or address + size > self._memory_bytes:
+            raise DeviceError(
+                f"bytes {address} to {address + size} are outside of the device's {self._memory_bytes} bytes"
+            )
+        if address + size > self._memory.size:
+            grown = np.zeros(max(address + size, 2 * self._memory.size), np.uint8)
+            grown[: self._memory.size] = self._memory
+            self._memory = grown
+        return self._memory[address : address + size]
+
+    def read_memory(self, address: int, size: int) -> NDArray[np.uint8]:
+        """A copy of `size` bytes."""
+        return self._span(address, size).copy()
+
+    def write_memory(self, address: int, data: NDArray[np.uint8]) -> None:
+        """Write bytes."""
+        self._span(address, data.size)[:] = data
+
+    def read_register(self, offset: int) -> int:
+        """A 32-bit register.
+
+        Raises:
+            DeviceError: when there is none.
+        """
+        if offset not in self._registers:
+            raise DeviceError(f"there is no register at offset {offset:#x}")
+        return self._registers[offset]
+
+    def write_register(self, offset: int, value: int) -> None:
+        """Write a register; read-only ones keep their value, as in the hardware."""
+        register = next((one for one in REGISTERS if one.offset == offset), None)
+        if register is None or not 0 <= value < 1 << 32:
+            raise DeviceError(f"there is no register at offset {offset:#x} for the value {value}")
+        if register.name == "CONTROL":
+            if value & _RESET:
+                self._reset()
+            if value & _START:
+                self._run()
+        elif register.access == "rw":
+            self._registers[offset] = value
+
+    def wait(self, deadline: float) -> None:
+        """Return at once: a program runs to its end when it is started."""
+
+    def _fail(self, cause: ErrorCause, index: int) -> None:
+        self._registers[address_of("ERROR")] |= 1 << cause
+        self._registers[address_of("ERROR_INDEX")] = index
+        self._registers[address_of("STATUS")] = _DONE | _ERROR
+
+    def _program(self, code: bytes) -> tuple[Instruction, ...] | None:
+        if code not in self._decoded:
+            instructions = []
+            for index in range(len(code) // _BYTES):
+                try:
+                    instructions.append(decode(code[index * _BYTES : (index + 1) * _BYTES]))
+                except InstructionError:
+                    self._fail(ErrorCause.ILLEGAL_INSTRUCTION, index)
+                    return None
+            self._decoded[code] = tuple(instructions)
+        return self._decoded[code]
+
+    def _run(self) -> None:
+        if self._registers[address_of("ERROR")]:
+            return
+        self._registers[address_of("STATUS")] = 0
+        if self._get("PROGRAM_HASH") != self._config.hash:
+            self._fail(ErrorCause.CONFIGURATION, 0)
+            return
+        length = self._registers[address_of("PROGRAM_LENGTH")]
+        base, limit = self._get("BASE"), self._get("LIMIT")
+        if self._get("PROGRAM") % ALIGNMENT or base % ALIGNMENT:
+            self._fail(ErrorCause.DRAM_ADDRESS, 0)
+            return
+        code = self._span(self._get("PROGRAM"), length * _BYTES).tobytes()
+        instructions = self._program(code)
+        if instructions is None:
+            return
+        if not instructions or [one.engine is None for one in instructions].index(True) != length - 1:
+            self._fail(ErrorCause.MISSING_END, max(0, length - 1))
+            return
+        if self.compute and not self._execute(instructions, self._span(base, limit)):
+            return
+        try:
+            if code not in self._schedules:
+                self._schedules[code] = simulate_timing(self._config, instructions, self._dram)
+        except Deadlock as error:
+            raise DeviceError(f"the program never ends: {error}") from None
+        for name, _ in COUNTERS:
+            self._put(name.upper(), self._schedules[code].counters[name])
+        self._registers[address_of("STATUS")] = _DONE
+
+    def schedule_of(self, code: bytes) -> Schedule | None:
+        """The cycles of each instruction of a program that has run, by its code."""
+        return self._schedules.get(code)
+
+    def _execute(self, instructions: tuple[Instruction, ...], dram: NDArray[np.uint8]) -> bool:
+        machine = FunctionalSimulator(self._config, dram)
+        for index, instruction in enumerate(instructions):
+            try:
+                machine.execute(instruction)
+            except FunctionalError as error:
+                outside = ErrorCause.DRAM_ADDRESS if "DRAM" in str(error) else ErrorCause.ON_CHIP_ADDRESS
+                self._fail(outside, index)
+                return False
+            if self.observer is not None and isinstance(instruction, Vector):
+                out = operands(self._config, instruction)[-1]
+                self.observer(index, instruction, lambda out=out: machine.read(out).copy())
+        return True

@@ -1,0 +1,104 @@
+"""Reading and writing model files: ONNX, compiled ONNX, and bare programs."""
+
+import hashlib
+from pathlib import Path
+
+import onnx
+from onnx import helper
+
+from npukit.compiler.passes.importer import load_model
+from npukit.driver.executor import ArtifactError
+from npukit.errors import UsageError
+from npukit.isa.program import MAGIC, Program
+
+__all__ = ["read_model", "write_artifact", "write_bytes"]
+
+_DIGEST = "npukit.digest"
+_TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8}
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        UsageError: when the folder does not exist or cannot be written.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist")
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _graph_digest(model: onnx.ModelProto) -> str:
+    return hashlib.sha256(model.graph.SerializeToString(deterministic=True)).hexdigest()
+
+
+def write_artifact(path: str | Path, model: onnx.ModelProto) -> None:
+    """Write a compiled model with a digest over its graph."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    helper.set_model_props(
+        copy, {**{entry.key: entry.value for entry in model.metadata_props}, _DIGEST: _graph_digest(model)}
+    )
+    write_bytes(path, copy.SerializeToString())
+
+
+def read_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
+    """A model from a file of any of the three kinds, from bytes, or a proto as it is.
+
+    Raises:
+        ModelError: not readable as ONNX.
+        ArtifactError: a compiled model whose digest does not match.
+        ProgramError: a damaged program.
+    """
+    if not isinstance(source, onnx.ModelProto):
+        head = source[: len(MAGIC)] if isinstance(source, bytes) else _head(source)
+        if head == MAGIC:
+            data = source if isinstance(source, bytes) else Path(source).read_bytes()
+            return _wrap(Program.from_bytes(data))
+    model = load_model(source)
+    digest = next((entry.value for entry in model.metadata_props if entry.key == _DIGEST), None)
+    if digest is not None and digest != _graph_digest(model):
+        raise ArtifactError("the compiled model's digest does not match: the file is damaged or was edited")
+    return model
+
+
+def _head(path: str | Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC))
+    except OSError:
+        return b""  # load_model says what is wrong
+
+
+def _wrap(program: Program) -> onnx.ModelProto:
+    """A bare program as a compiled model of one node."""
+
+    def values(role: str) -> list[onnx.ValueInfoProto]:
+        return [
+            helper.make_tensor_value_info(tensor.name, _TYPES[tensor.dtype], tensor.shape)
+            for tensor in program.tensors
+            if tensor.role == role
+        ]
+
+    inputs, outputs = values("input"), values("output")
+    node = helper.make_node(
+        "EPContext",
+        [value.name for value in inputs],
+        [value.name for value in outputs],
+        name=program.name or "npukit_0",
+        domain="com.microsoft",
+        main_context=1,
+        embed_mode=1,
+        ep_cache_context=program.to_bytes(),
+        source="npukit",
+    )
+    graph = helper.make_graph([node], program.name or "program", inputs, outputs)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10, producer_name="npukit")

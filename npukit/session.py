@@ -1,0 +1,138 @@
+"""`Session`: a model on a device, run like an ONNX Runtime session."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+
+import onnx
+from numpy.typing import NDArray
+
+from npukit.compiler.pipeline import Compilation, compile_model
+from npukit.driver.device import Device
+from npukit.driver.executor import Execution, Executor, programs_of
+from npukit.driver.sim_device import SimDevice
+from npukit.errors import UsageError
+from npukit.isa.config import ConfigError, NpuConfig, load_config
+from npukit.isa.program import Program
+from npukit.npufile import read_model
+from npukit.profile import Profile, layer_profiles
+from npukit.sim.dram import DramModel
+
+__all__ = ["DEVICES", "Session", "quantized_tensors"]
+
+DEVICES = ("sim",)
+
+
+def quantized_tensors(model: onnx.ModelProto) -> list[str]:
+    """Names of the activations that QuantizeLinear nodes write, in graph order."""
+    return [node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"]
+
+
+class Session:
+    """Compile a model (or take a compiled one) and run it.
+
+    Args:
+        model: path, bytes or proto of an ONNX model, of a model that npukit compiled, or of a program.
+        config: preset name, TOML file or `NpuConfig`; default `int8-16x16`, or what a compiled model
+            was compiled for.
+        device: `sim`, or an object with the device protocol.
+        dram: parameters of the simulated DRAM.
+        shapes: input shapes that the model leaves open.
+        compute: False runs timing alone; outputs are then zeros.
+
+    Raises:
+        ConfigError, CompileError, ArtifactError, UsageError: each with one clear sentence.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | bytes | onnx.ModelProto,
+        config: str | NpuConfig | None = None,
+        device: str | Device = "sim",
+        *,
+        dram: DramModel | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        compute: bool = True,
+        capture: bool = False,
+    ) -> None:
+        start = perf_counter()
+        proto = read_model(model)
+        programs = programs_of(proto)
+        wanted = load_config(config) if isinstance(config, str) else config
+        self.compilation: Compilation | None = None
+        if programs:
+            if shapes:
+                raise UsageError("a compiled model has its shapes already")
+            self.config = _config_of(programs, wanted)
+        else:
+            self.config = wanted or NpuConfig()
+            self.compilation = compile_model(proto, self.config, shapes)
+            assert self.compilation.artifact is not None
+            proto = self.compilation.artifact
+        self.artifact = proto
+        if isinstance(device, str):
+            if device not in DEVICES:
+                raise UsageError(f"the devices are {', '.join(DEVICES)}, not {device!r}")
+            device = SimDevice(self.config, dram, compute=compute)
+        self.device = device
+        expose = frozenset(quantized_tensors(proto)) if capture else frozenset()
+        self._executor = Executor(proto, device, expose)
+        self._compile_seconds = perf_counter() - start
+        self._capture = capture
+        self.profile = Profile(self.config)
+        self.tensors: dict[str, NDArray] = {}
+
+    @property
+    def inputs(self) -> list[onnx.ValueInfoProto]:
+        """The model's inputs."""
+        return self._executor.inputs
+
+    @property
+    def programs(self) -> dict[str, Program]:
+        """The accelerated subgraphs' programs by name."""
+        return self._executor.programs
+
+    def run(self, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
+        """Run on {name: array}; returns {name: array}. `profile` then tells where the cycles went.
+
+        With `capture`, `tensors` then holds every quantised tensor.
+
+        Raises:
+            InputError: an input of the wrong name, shape or dtype.
+            DeviceError: what the device reports.
+        """
+        start = perf_counter()
+        execution = self._executor.run(inputs, self._capture)
+        self.tensors = execution.tensors
+        self.profile = self._profile(execution, perf_counter() - start)
+        return execution.outputs
+
+    def _profile(self, execution: Execution, seconds: float) -> Profile:
+        profile = Profile(self.config, boundary_bytes=execution.boundary_bytes)
+        programs = self.programs
+        for name, record in execution.records.items():
+            program = programs[name]
+            cycles = record.counters["cycles"]
+            profile.cycles += cycles
+            profile.macs += sum(node.macs for node in program.nodes)
+            for counter, value in record.counters.items():
+                profile.counters[counter] = profile.counters.get(counter, 0) + value
+            schedule = self.device.schedule_of(program.code) if isinstance(self.device, SimDevice) else None
+            profile.layers.extend(layer_profiles(program, schedule, cycles))
+        profile.seconds = {
+            "compile": self._compile_seconds,
+            "simulate": sum(record.seconds_device for record in execution.records.values()),
+            "host": execution.host_seconds + sum(record.seconds_host for record in execution.records.values()),
+            "total": seconds,
+        }
+        return profile
+
+
+def _config_of(programs: dict[str, Program], wanted: NpuConfig | None) -> NpuConfig:
+    config = next(iter(programs.values())).config
+    if wanted is not None and wanted != config:
+        fields = "; ".join(config.difference(wanted))
+        raise ConfigError(
+            f"the model is compiled for another configuration (compiled, asked for: {fields}); compile it again"
+        )
+    return config

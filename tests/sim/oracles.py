@@ -1,0 +1,102 @@
+"""Scalar arithmetic in whole numbers and fractions, written without a look at `sim/numerics.py`."""
+
+from fractions import Fraction
+
+__all__ = [
+    "fused_multiply_add",
+    "multiply_by_quantized_multiplier",
+    "requantize",
+    "requantize_integer",
+    "rounding_divide_by_pot",
+    "saturating_rounding_doubling_high_mul",
+    "to_float32",
+    "to_int32",
+]
+
+INFINITY = float("inf")
+
+
+def to_int32(value: int) -> int:
+    """Modulo 2**32, signed."""
+    return (value + 2**31) % 2**32 - 2**31
+
+
+def to_float32(value: Fraction) -> float:
+    """The binary32 nearest to a fraction, ties to even, subnormals and overflow included."""
+    if value == 0:
+        return 0.0
+    exponent = abs(value.numerator).bit_length() - value.denominator.bit_length()
+    if abs(value) < Fraction(2) ** exponent:
+        exponent -= 1
+    unit = Fraction(2) ** max(exponent - 23, -149)
+    rounded = round(value / unit) * unit
+    if abs(rounded) >= 2**128:
+        return INFINITY if value > 0 else -INFINITY
+    return float(rounded)
+
+
+def fused_multiply_add(a: float, b: float, c: float) -> float:
+    """binary32 a * b + c of finite values, rounded once."""
+    return to_float32(Fraction(a) * Fraction(b) + Fraction(c))
+
+
+def requantize(accumulator: int, bias: int, multiplier: float, zero_point: int, low: int, high: int) -> int:
+    """Saturated rne(f32(f32(acc + bias) * multiplier)) + zero point."""
+    total = to_float32(Fraction(to_int32(accumulator + bias)))
+    product = to_float32(Fraction(total) * Fraction(multiplier))
+    if abs(product) == INFINITY:
+        return high if product > 0 else low
+    return max(low, min(high, round(Fraction(product)) + zero_point))
+
+
+def _to_24_bits(value: int) -> int:
+    """A whole number rounded to 24 significant bits, ties to even."""
+    shift = max(0, abs(value).bit_length() - 24)
+    half = 1 << shift >> 1
+    magnitude = abs(value) >> shift
+    rest = abs(value) & ((1 << shift) - 1)
+    if rest > half or (shift and rest == half and magnitude & 1):
+        magnitude += 1
+    return (magnitude << shift) * (-1 if value < 0 else 1)
+
+
+def requantize_integer(
+    accumulator: int, bias: int, multiplier: float, zero_point: int, low: int, high: int
+) -> int:
+    """The same as hardware computes it, without a floating-point unit."""
+    fraction = Fraction(multiplier)
+    exponent = 0
+    while fraction.denominator > 1:
+        fraction *= 2
+        exponent -= 1
+    mantissa = fraction.numerator
+    while abs(mantissa) >= 1 << 24:
+        mantissa >>= 1
+        exponent += 1
+    product = _to_24_bits(_to_24_bits(to_int32(accumulator + bias)) * mantissa)
+    return max(low, min(high, round(Fraction(product) * Fraction(2) ** exponent) + zero_point))
+
+
+def saturating_rounding_doubling_high_mul(a: int, b: int) -> int:
+    """gemmlowp's function of that name: a nudge by sign, then a division that truncates."""
+    if a == b == -(2**31):
+        return 2**31 - 1
+    product = a * b
+    nudged = product + (1 << 30 if product >= 0 else 1 - (1 << 30))
+    quotient = abs(nudged) // (1 << 31)
+    return quotient if nudged >= 0 else -quotient
+
+
+def rounding_divide_by_pot(value: int, exponent: int) -> int:
+    """gemmlowp's function of that name."""
+    mask = (1 << exponent) - 1
+    remainder = value & mask
+    threshold = (mask >> 1) + (1 if value < 0 else 0)
+    return (value >> exponent) + (1 if remainder > threshold else 0)
+
+
+def multiply_by_quantized_multiplier(value: int, multiplier: int, shift: int) -> int:
+    """TensorFlow Lite's function of that name, with a left shift that wraps."""
+    left, right = max(shift, 0), max(-shift, 0)
+    scaled = saturating_rounding_doubling_high_mul(to_int32(value << left), multiplier)
+    return rounding_divide_by_pot(scaled, right)
