@@ -35,6 +35,8 @@ class Oracle:
         for name in self.tensors:
             if name not in self.outputs:
                 copy.graph.output.append(onnx.ValueInfoProto(name=name))
+        self.last: dict[str, NDArray] = {}
+        """What the last run returned."""
         self._session = onnxruntime.InferenceSession(
             copy.SerializeToString(), session_options(), providers=["CPUExecutionProvider"]
         )
@@ -42,7 +44,8 @@ class Oracle:
     def run(self, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
         """Outputs and quantised tensors by name."""
         names = list(dict.fromkeys([*self.outputs, *self.tensors]))
-        return dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+        self.last = dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+        return self.last
 
 
 @dataclass

@@ -31,11 +31,20 @@ PROGRAM = Program(
     dram_bytes=8192,
     tensors=(
         TensorInfo(
-            name="image é", role="input", dtype="uint8", shape=(3, 5, 5), address=4096,
-            layout=blocked((1, 3, 5, 5), 8, -7), flip=True,
+            name="image é",
+            role="input",
+            dtype="uint8",
+            shape=(3, 5, 5),
+            address=4096,
+            layout=blocked((1, 3, 5, 5), 8, -7),
+            flip=True,
         ),
         TensorInfo(
-            name="result", role="output", dtype="int8", shape=(1, 9, 5, 5), address=6144,
+            name="result",
+            role="output",
+            dtype="int8",
+            shape=(1, 9, 5, 5),
+            address=6144,
             layout=blocked((1, 9, 5, 5), 8),
         ),
     ),
@@ -76,7 +85,9 @@ def test_round_trip() -> None:
 def test_round_trip_of_any_instructions(data: st.DataObject, any_instruction: st.SearchStrategy) -> None:
     instructions = tuple(data.draw(st.lists(any_instruction, max_size=5)))
     constants = data.draw(st.binary(max_size=40))
-    one = Program(config=NpuConfig(), instructions=instructions, constants=constants, name=data.draw(st.text()))
+    one = Program(
+        config=NpuConfig(), instructions=instructions, constants=constants, name=data.draw(st.text())
+    )
     assert Program.from_bytes(one.to_bytes()) == one
 
 

@@ -2,12 +2,12 @@
 
 import importlib.util
 import random
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
 from npukit.isa.assembly import assemble, disassemble
 from npukit.isa.config import ConfigError, NpuConfig, preset
 from npukit.isa.instructions import (
@@ -24,11 +24,14 @@ from npukit.isa.instructions import (
     Store,
     Vector,
 )
+from npukit.isa.timing import Timing
 from npukit.sim.dram import DramModel
 from npukit.sim.timing import simulate_timing
 
 # pytest's importlib mode does not put a test's folder on the path
-_spec = importlib.util.spec_from_file_location("reference_timing", Path(__file__).with_name("reference_timing.py"))
+_spec = importlib.util.spec_from_file_location(
+    "reference_timing", Path(__file__).with_name("reference_timing.py")
+)
 assert _spec is not None and _spec.loader is not None
 _module = importlib.util.module_from_spec(_spec)
 sys.modules[_spec.name] = _module
@@ -36,6 +39,8 @@ _spec.loader.exec_module(_module)
 reference_timing = _module.reference_timing
 
 PROGRAMS = 300
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "timing.md").read_text(encoding="utf-8")
+COLUMNS = ("queue", "issue", "start", "end", "token_wait", "port_wait", "dram_wait")
 
 
 def _config(rng: random.Random) -> NpuConfig:
@@ -90,7 +95,9 @@ def _transfer(rng: random.Random, units: int) -> dict[str, int]:
 def _random_load(rng: random.Random, config: NpuConfig) -> Load:
     memory = rng.choice([Memory.ACT, Memory.ACT, Memory.WGT, Memory.PAR])
     if memory is Memory.PAR:
-        return Load(memory=memory, **_transfer(rng, config.wide_word_units))
+        # a word lies within one beat or consists of whole beats
+        units = max(1, min(config.wide_word_bytes, config.bus_bytes) // config.word_bytes)
+        return Load(memory=memory, **_transfer(rng, units))
     pads = {}
     if rng.random() < 0.4:
         pads = {f"pad_{side}": rng.randrange(4) for side in ("top", "bottom", "left", "right")}
@@ -156,7 +163,8 @@ def _program(rng: random.Random, config: NpuConfig) -> list[Instruction]:
         Engine.VECTOR: _random_vector,
         Engine.STORE: _random_store,
     }
-    engines = rng.choices(ENGINES, weights=[rng.random() + 0.05 for _ in ENGINES], k=rng.randint(1, 24))
+    length = 150 if rng.random() < 0.02 else rng.randint(1, 24)  # 150: beyond one page of instructions
+    engines = rng.choices(ENGINES, weights=[rng.random() + 0.05 for _ in ENGINES], k=length)
     chatter, drains = rng.random() * 0.6, rng.choice([0, 0.1, 0.4])
     there = {(one, other): 0 for one in ENGINES for other in ENGINES if one is not other}
     program: list[Instruction] = []
@@ -180,7 +188,7 @@ def _program(rng: random.Random, config: NpuConfig) -> list[Instruction]:
 def _assert_equal(config: NpuConfig, program: Sequence[Instruction], dram: DramModel) -> None:
     mine = reference_timing(config, program, dram)
     theirs = simulate_timing(config, program, dram)
-    for name in ("queue", "issue", "start", "end", "token_wait", "port_wait", "dram_wait"):
+    for name in COLUMNS:
         expected, found = getattr(mine, name).tolist(), getattr(theirs, name).tolist()
         assert expected == found, f"{name}: reference {expected}, kernel {found}"
     assert mine.counters == theirs.counters
@@ -198,3 +206,66 @@ def test_random_programs_take_the_same_cycles(seed: int) -> None:
         except Exception:
             print(f"seed {seed}, program {number}\n{config}\n{dram}\n{disassemble(program)}")
             raise
+
+
+@pytest.mark.parametrize(
+    "dram, text, column, index, cycle",
+    [
+        # the second STORE waits for the first, which still has addresses to send
+        (DramModel(), "STORE rows=3\nSTORE\nEND\n", "start", 1, 113),
+        # nothing has streamed, so the first TABLE need not wait for the pipeline to empty
+        (DramModel(latency=1), "VECTOR operation=TABLE\nEND\n", "start", 0, 73),
+        # LOAD's second address waits for the DRAM and stays when FETCH wants to ask as well
+        (
+            DramModel(latency=10, read_bursts=2),
+            "LOAD memory=WGT rows=2\n" + "MATRIX\n" * 8 + "END\n",
+            "queue",
+            8,
+            57,
+        ),
+    ],
+    ids=["store-store", "first-table", "held-address"],
+)
+def test_cases_that_were_wrong_once(dram: DramModel, text: str, column: str, index: int, cycle: int) -> None:
+    program = assemble(text)
+    _assert_equal(NpuConfig(), program, dram)
+    assert getattr(simulate_timing(NpuConfig(), program, dram), column)[index] == cycle
+
+
+def test_example_in_the_document() -> None:
+    program = assemble(DOCUMENT.split("```text\n")[1].split("```")[0])
+    rows = re.findall(r"^\| (\d+) ([A-Z]+) \| (.*) \|$", DOCUMENT, re.MULTILINE)
+    _assert_equal(preset("int8-16x16"), program, DramModel())
+    schedule = simulate_timing(preset("int8-16x16"), program, DramModel())
+    assert [name for _, name, _ in rows] == [one.mnemonic for one in program]
+    for index, (number, _, cycles) in enumerate(rows):
+        assert int(number) == index
+        assert [int(one) for one in cycles.split(" | ")] == [
+            getattr(schedule, name)[index] for name in COLUMNS
+        ]
+    sentence = DOCUMENT[DOCUMENT.index("The counters are `cycles`") :]
+    stated = {name: int(value) for name, value in re.findall(r"`([a-z_]+)` (\d+)", sentence)}
+    assert stated == {name: value for name, value in schedule.counters.items() if value}
+
+
+@pytest.mark.parametrize(
+    "row, constant",
+    [
+        ("R, ", "row_latency"),
+        ("H, ", "accumulate_latency"),
+        ("Lm, ", "matrix_latency"),
+        ("Lv, ", "vector_latency"),
+        ("Ls, ", "store_read_latency"),
+        ("instructions in a FETCH burst", "fetch_burst"),
+        ("passes of a word, requantise", "requantise_passes"),
+        ("passes of a word, ADD", "add_passes"),
+    ],
+)
+def test_constants_in_the_document(row: str, constant: str) -> None:
+    (line,) = re.findall(rf"^\| {row}.*$", DOCUMENT, re.MULTILINE)
+    cells = line.strip("| ").split(" | ")[2:]
+    for size, cell in zip((4, 8, 16, 32), cells, strict=True):
+        values = cell.split("; ")
+        for dtype, value in zip(("int8", "bf16"), values * (2 // len(values)), strict=True):
+            if (dtype, size) != ("bf16", 32):
+                assert getattr(Timing(preset(f"{dtype}-{size}x{size}")), constant) == int(value)

@@ -1,0 +1,236 @@
+"""Measure what docs/benchmarks.md states, and write it there: `make bench`.
+
+Everything is measured in one run on one machine; where there are two sides, they take turns and the result is
+their ratio, because absolute times drift.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import onnxruntime
+from npukit.compiler.pipeline import PASSES, compile_model
+from npukit.driver.host import session_options
+from npukit.isa.instructions import End, Engine, Instruction
+from npukit.isa.program import Program
+from npukit.sim.judge import judge, refuse
+from npukit.sim.timing import simulate_timing
+
+from npukit import NpuConfig, Session, zoo
+
+__all__ = ["Sizes", "main", "measure", "repeated"]
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+CYCLES = 2_000_000
+"""Cycles that the repeated program takes at least."""
+GOAL = 10.0
+"""Mcycles/s that timing alone is to reach."""
+_BEGIN = "<!-- begin: written by bench/run.py -->\n"
+_END = "<!-- end: written by bench/run.py -->\n"
+_TITLE = "# Benchmarks\n\nMeasured by `make bench`. Medians; the range of all repetitions in brackets.\n\n"
+_CHILD = "import sys; from npukit.cli import main; sys.exit(main())"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much to measure: repetitions of each kind, and images per repetition."""
+
+    repetitions: int = 9
+    processes: int = 5
+    images: int = 60
+
+
+_FULL = Sizes()
+_QUICK = Sizes(repetitions=3, processes=1, images=10)
+
+
+def repeated(program: Program, copies: int) -> tuple[Instruction, ...]:
+    """A program's instructions `copies` times with one END, each copy after all of the one before.
+
+    The last instruction of a copy, a STORE on which all others bear, gives a token to the next copy's first
+    LOAD, so that the copies neither race nor leave tokens behind.
+    """
+    body = program.instructions[:-1]
+    first, last = body[0], body[-1]
+    assert (first.engine, last.engine) == (Engine.LOAD, Engine.STORE), (first, last)
+    after = replace(first, wait=first.wait | 1 << Engine.STORE)
+    before = replace(last, signal=last.signal | 1 << Engine.LOAD)
+    instructions: list[Instruction] = []
+    for index in range(copies):
+        instructions.append(after if index else first)
+        instructions.extend(body[1:-1])
+        instructions.append(before if index < copies - 1 else last)
+    return (*instructions, End())
+
+
+def _times(repetitions: int, run: Callable[[], object]) -> list[float]:
+    """Seconds of each repetition, after one that does not count."""
+    run()
+    seconds = []
+    for _ in range(repetitions):
+        start = perf_counter()
+        run()
+        seconds.append(perf_counter() - start)
+    return seconds
+
+
+def _digits(number: float) -> str:
+    """Three significant digits, without an exponent."""
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _spread(values: Sequence[float], unit: str) -> str:
+    low, high = _digits(min(values)), _digits(max(values))
+    return f"{_digits(median(values))} {unit}" + (f" ({low} to {high})" if len(values) > 1 else "")
+
+
+def _timing(sizes: Sizes, program: Program) -> list[str]:
+    alone = simulate_timing(program.config, program.instructions).cycles
+    copies = -(-CYCLES // alone)
+    refuse(judge(program.config, repeated(program, 3), program.dram_bytes, [(0, program.dram_bytes)]))
+    instructions = repeated(program, copies)
+    cycles = simulate_timing(program.config, instructions).cycles
+    assert cycles >= CYCLES, (cycles, copies)
+    seconds = _times(sizes.repetitions, lambda: simulate_timing(program.config, instructions))
+    speeds = [cycles / one / 1e6 for one in seconds]
+    return [
+        f"| speed, kernels compiled | {_spread(speeds, 'Mcycles/s')} |",
+        f"| over the goal of {GOAL:g} Mcycles/s | {_digits(median(speeds) / GOAL)} times |",
+        f"| program | {copies} copies of digits, {len(instructions)} instructions, {cycles} cycles |",
+    ]
+
+
+def _process(cache: Path, model: Path) -> tuple[float, float]:
+    """Seconds of a whole `npukit run --timing-only`, and of the simulation within."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment["XDG_CACHE_HOME"] = str(cache)
+    command = [sys.executable, "-c", _CHILD, "run", str(model), "--timing-only", "--json", "--quiet"]
+    start = perf_counter()
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return perf_counter() - start, json.loads(done.stdout)["seconds"]["simulate"]
+
+
+def _processes(sizes: Sizes) -> list[str]:
+    cold, warm = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        model = zoo.write("digits", Path(folder) / "digits.onnx")
+        for index in range(sizes.processes):
+            cache = Path(folder) / f"cache{index}"
+            cold.append(_process(cache, model))
+            warm.append(_process(cache, model))
+    rows = []
+    for name, found in (("cold: empty cache, kernels compiled", cold), ("warm: cache filled", warm)):
+        rows.append(f"| {name} | {_spread([whole for whole, _ in found], 's')} |")
+        rows.append(f"| ... of which the simulation | {_spread([part for _, part in found], 's')} |")
+    return rows
+
+
+def _values(sizes: Sizes) -> list[str]:
+    images = [{"image": image} for image in zoo.digits_heldout()[0][: sizes.images]]
+    model = zoo.load("digits")
+    session = Session(model)
+    runtime = onnxruntime.InferenceSession(model, session_options(), providers=["CPUExecutionProvider"])
+    sides: dict[str, Callable[[], object]] = {
+        "simulator": lambda: [session.run(image) for image in images],
+        "runtime": lambda: [runtime.run(None, image) for image in images],
+    }
+    rates: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(sizes.repetitions):
+        for name, run in sides.items():
+            rates[name] += [len(images) / seconds for seconds in _times(1, run)]
+    ratios = [theirs / ours for ours, theirs in zip(rates["simulator"], rates["runtime"], strict=True)]
+    speed = median(rates["simulator"]) * session.profile.cycles / 1e6
+    return [
+        f"| simulator, values and cycles | {_spread(rates['simulator'], 'images/s')} |",
+        f"| ONNX Runtime, batch 1, default threads | {_spread(rates['runtime'], 'images/s')} |",
+        f"| ONNX Runtime / simulator | {_spread(ratios, 'times')} |",
+        f"| simulated cycles | {session.profile.cycles} per image, {_digits(speed)} Mcycles/s |",
+    ]
+
+
+def _compile(sizes: Sizes) -> list[str]:
+    model, config = zoo.load("digits"), NpuConfig()
+    passes: dict[str, list[float]] = {name: [] for name in PASSES}
+
+    def run() -> None:
+        for name, seconds in compile_model(model, config).seconds.items():
+            passes[name].append(1e3 * seconds)
+
+    seconds = _times(sizes.repetitions, run)
+    parts = ", ".join(f"{name} {_digits(median(found))}" for name, found in passes.items())
+    return [
+        f"| compile | {_spread([1e3 * one for one in seconds], 'ms')} |",
+        f"| passes, ms | {parts} |",
+    ]
+
+
+def _machine() -> str:
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        model = names[0] if names else model
+    except OSError:
+        pass
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    packages = ", ".join(f"{name} {version(name)}" for name in ("npukit", "numpy", "numba", "onnxruntime"))
+    return f"{model}, {cores} cores; Python {platform.python_version()}, {packages}."
+
+
+def measure(sizes: Sizes) -> str:
+    """The measured part of docs/benchmarks.md, as Markdown."""
+    program = compile_model(zoo.load("digits"), NpuConfig()).programs[0]
+    head = "| | |\n|---|---|\n"
+    parts = [
+        f"Machine: {_machine()}\n",
+        f"{sizes.repetitions} repetitions of {sizes.images} images; {sizes.processes} of whole processes.\n",
+        "## Simulator, timing alone\n",
+        "`simulate_timing` on `digits` repeated, each copy after the one before, on one core.\n",
+        head + "\n".join(_timing(sizes, program)) + "\n",
+        "A whole process, `npukit run digits.onnx --timing-only`, imports and compiler included:\n",
+        head + "\n".join(_processes(sizes)) + "\n",
+        "## Simulator, with values\n",
+        "`Session.run` and ONNX Runtime's `InferenceSession.run` in turns, one held-out image at a time.\n",
+        head + "\n".join(_values(sizes)) + "\n",
+        "## Compiler\n",
+        "`compile_model` on `digits`, from the bytes of the model to the artifact, for `int8-16x16`.\n",
+        head + "\n".join(_compile(sizes)) + "\n",
+    ]
+    return "\n".join(parts)
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace what an earlier run wrote into the document; what stands around it stays."""
+    document = path.read_text(encoding="utf-8") if path.exists() else _TITLE + _BEGIN + _END
+    before, begin, rest = document.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise SystemExit(f"{path} has no lines {_BEGIN.strip()} and {_END.strip()} to write between")
+    path.write_text(f"{before}{_BEGIN}\n{text}\n{_END}{after}", encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and write docs/benchmarks.md unless `--quick`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few repetitions; print only")
+    parser.add_argument("--output", type=Path, metavar="F.md", help="document (default: docs/benchmarks.md)")
+    options = parser.parse_args(arguments)
+    text = measure(_QUICK if options.quick else _FULL)
+    print(text)
+    if options.output is not None or not options.quick:
+        _write(options.output or DOCUMENT, text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""`npukit check`: what would run on the accelerator, and why the rest would not."""
+
+import argparse
+
+from npukit.cli.common import (
+    add_config,
+    add_output,
+    add_shapes,
+    chosen_config,
+    print_json,
+    say_config,
+    shapes_of,
+    thousands,
+)
+from npukit.cli.report import offload_json, offload_text
+from npukit.compiler.pipeline import check_model
+from npukit.isa.config import NpuConfig
+
+__all__ = ["add_parsers"]
+
+
+def add_parsers(commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "check", help="say which nodes and MACs would run on the accelerator, and why the others would not"
+    )
+    parser.add_argument("model", metavar="MODEL", help="ONNX file")
+    add_shapes(parser)
+    add_config(parser)
+    add_output(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    config = chosen_config(options, NpuConfig())
+    assert config is not None
+    say_config(options, config)
+    partition = check_model(options.model, config, shapes_of(options)).partition
+    if options.json:
+        print_json(
+            {
+                "schema": 1,
+                "model": options.model,
+                "config": config.to_dict(),
+                "subgraphs": len(partition.subgraphs),
+                "offload": offload_json(partition),
+            }
+        )
+        return 0
+    print(offload_text(partition))
+    print(f"{len(partition.subgraphs)} accelerated subgraph(s), {thousands(partition.macs)} MACs")
+    return 0

@@ -1,0 +1,126 @@
+"""Options and output that commands share."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from npukit.errors import UsageError
+from npukit.isa.config import ConfigError, NpuConfig, load_config
+
+__all__ = [
+    "add_config",
+    "add_output",
+    "add_shapes",
+    "chosen_config",
+    "print_json",
+    "say",
+    "say_config",
+    "shapes_of",
+    "thousands",
+]
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """`--config` and `--set`."""
+    group = parser.add_argument_group("configuration")
+    group.add_argument(
+        "--config", metavar="NAME|FILE.toml", help="preset or TOML file (default: int8-16x16; see npukit configs)"
+    )
+    group.add_argument(
+        "--set", metavar="FIELD=VALUE", action="append", default=[], dest="fields",
+        help="change one field of the configuration; may be repeated",
+    )  # fmt: skip
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """`--json` and `--quiet`."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    group.add_argument("--quiet", action="store_true", help="print no progress and no notes on stderr")
+
+
+def add_shapes(parser: argparse.ArgumentParser) -> None:
+    """`--input-shape`."""
+    parser.add_argument(
+        "--input-shape", metavar="NAME=D,D,...", action="append", default=[], dest="shapes",
+        help="fix the shape of an input that the model leaves open; may be repeated",
+    )  # fmt: skip
+
+
+def shapes_of(options: argparse.Namespace) -> dict[str, list[int]]:
+    """The shapes given with `--input-shape`.
+
+    Raises:
+        UsageError: when one is not NAME=D,D,... with whole numbers above 0.
+    """
+    shapes = {}
+    for text in options.shapes:
+        name, separator, dims = text.rpartition("=")
+        try:
+            sizes = [int(dim) for dim in dims.split(",")]
+        except ValueError:
+            sizes = []
+        if not separator or not name or not sizes or min(sizes) < 1:
+            raise UsageError(f"--input-shape must be NAME=D,D,... with whole numbers above 0, not {text!r}")
+        shapes[name] = sizes
+    return shapes
+
+
+def chosen_config(options: argparse.Namespace, default: NpuConfig | None = None) -> NpuConfig | None:
+    """The configuration that `--config` and `--set` ask for; `default` where they ask for nothing.
+
+    Raises:
+        ConfigError: unknown name or field, or a value that breaks a rule.
+    """
+    if options.config is None and not options.fields:
+        return default
+    base = load_config(options.config) if options.config is not None else default or NpuConfig()
+    values: dict[str, Any] = {}
+    for text in options.fields:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise ConfigError(f"--set must be FIELD=VALUE, not {text!r}")
+        try:
+            values[name] = int(value, 0)
+        except ValueError:
+            values[name] = value
+    return NpuConfig.from_dict(values, base=base)
+
+
+def config_label(config: NpuConfig) -> str:
+    """The preset's name, or `custom`."""
+    from npukit.isa.config import PRESETS
+
+    return next((name for name, preset in PRESETS.items() if preset == config), "custom")
+
+
+def say(options: argparse.Namespace, text: str) -> None:
+    """A note on stderr, unless `--quiet`."""
+    if not options.quiet:
+        print(text, file=sys.stderr)
+
+
+def say_config(options: argparse.Namespace, config: NpuConfig) -> None:
+    """Name the configuration in use: there is no silent default."""
+    say(
+        options,
+        f"config: {config_label(config)} ({config.array}x{config.array} {config.dtype}, "
+        f"{config.on_chip_bytes / 1024:g} KiB on chip, {config.bus_bytes} B/cycle, hash {config.hash:016x})",
+    )
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on stdout."""
+    print(json.dumps(value, indent=1))
+
+
+def thousands(value: int) -> str:
+    """1234567 as 1 234 567."""
+    return f"{value:,}".replace(",", " ")
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """(1, 3, 8, 8) as 1x3x8x8."""
+    return "x".join(map(str, shape))

@@ -1,0 +1,82 @@
+"""`npukit compile`: a model as one ONNX file that holds the accelerator's programs."""
+
+import argparse
+from time import perf_counter
+
+from npukit.cli.common import (
+    add_config,
+    add_output,
+    add_shapes,
+    chosen_config,
+    print_json,
+    say,
+    say_config,
+    shapes_of,
+)
+from npukit.cli.report import offload_json, offload_text
+from npukit.compiler.pipeline import PASSES, compile_model
+from npukit.compiler.text import describe
+from npukit.errors import UsageError
+from npukit.isa.config import NpuConfig
+from npukit.npufile import write_artifact
+
+__all__ = ["add_parsers"]
+
+
+def add_parsers(commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "compile", help="compile a model to accelerator instructions",
+        description="Compile an ONNX model. The result is an ONNX file in which each accelerated subgraph is one "
+        "EPContext node that holds its program; every other node stays as it was.",
+    )  # fmt: skip
+    parser.add_argument("model", metavar="MODEL", help="ONNX file")
+    parser.add_argument("-o", "--output", metavar="F", help="file to write")
+    parser.add_argument(
+        "--stop-after", metavar="PASS", choices=PASSES,
+        help=f"stop after a pass and print what it made as text: {', '.join(PASSES)}",
+    )  # fmt: skip
+    add_shapes(parser)
+    add_config(parser)
+    add_output(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if (options.output is None) == (options.stop_after is None):
+        raise UsageError("compile needs -o F, or --stop-after PASS, and not both")
+    if options.stop_after is not None and options.json:
+        raise UsageError("--stop-after prints text; leave out --json")
+    config = chosen_config(options, NpuConfig())
+    assert config is not None
+    say_config(options, config)
+    start = perf_counter()
+    result = compile_model(options.model, config, shapes_of(options), options.stop_after)
+    seconds = perf_counter() - start
+    if options.stop_after is not None:
+        print(describe(result.stages[options.stop_after]))
+        return 0
+    assert result.artifact is not None
+    write_artifact(options.output, result.artifact)
+    count = sum(len(program.instructions) for program in result.programs)
+    if options.json:
+        print_json(
+            {
+                "schema": 1,
+                "model": options.model,
+                "config": config.to_dict(),
+                "output": options.output,
+                "subgraphs": len(result.programs),
+                "instructions": count,
+                "dram_bytes": sum(program.dram_bytes for program in result.programs),
+                "seconds": {"total": seconds, **result.seconds},
+                "offload": offload_json(result.partition),
+            }
+        )
+        return 0
+    print(offload_text(result.partition))
+    say(
+        options,
+        f"wrote {options.output}: {len(result.programs)} subgraph(s), {count} instructions, {seconds:.2f} s",
+    )
+    return 0

@@ -1,0 +1,215 @@
+"""`npukit run`: a model on a device, with its cycles, and compared with ONNX Runtime if asked."""
+
+import argparse
+import resource
+from dataclasses import asdict
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper
+
+from npukit.cli.common import (
+    add_config,
+    add_output,
+    add_shapes,
+    chosen_config,
+    print_json,
+    say,
+    say_config,
+    shapes_of,
+    thousands,
+)
+from npukit.cli.report import layer_table, offload_json, offload_text
+from npukit.compare import Comparison, Oracle, compare
+from npukit.driver.executor import programs_of
+from npukit.errors import UsageError
+from npukit.npufile import read_model, write_bytes
+from npukit.session import DEVICES, Session
+from npukit.sim.dram import DramModel
+
+__all__ = ["add_parsers"]
+
+
+def add_parsers(commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "run", help="run a model and show where the cycles went",
+        description="Run an ONNX model, or a file that npukit compiled, on a device.",
+    )  # fmt: skip
+    parser.add_argument("model", metavar="MODEL|F", help="ONNX model, compiled model, or program")
+    parser.add_argument("--device", default="sim", choices=DEVICES, help="where to run (default: sim)")
+    parser.add_argument("--input", metavar="F.npz", help="inputs, an array by each input's name")
+    parser.add_argument("--seed", type=int, metavar="N", help="random inputs of that seed (default: 0)")
+    parser.add_argument("--output", metavar="F.npz", help="write the outputs")
+    parser.add_argument(
+        "--compare", action="store_true", help="compare every quantised tensor with ONNX Runtime; exit 1 on a difference"
+    )
+    parser.add_argument("--reference", metavar="MODEL", help="what a compiled model was compiled from, for --compare")
+    parser.add_argument("--timing-only", action="store_true", help="cycles without values")
+    parser.add_argument(
+        "--dram-latency", type=int, default=100, metavar="N", help="cycles from a DRAM address to its data (default: 100)"
+    )
+    add_shapes(parser)
+    add_config(parser)
+    add_output(parser)
+    parser.set_defaults(run=_run)
+
+
+def _check_options(options: argparse.Namespace) -> DramModel:
+    if options.compare and options.timing_only:
+        raise UsageError("--compare needs values, which --timing-only leaves out: use one of them")
+    if options.output and options.timing_only:
+        raise UsageError("--output needs values, which --timing-only leaves out: use one of them")
+    if options.input is not None and options.seed is not None:
+        raise UsageError("--input and --seed both give the inputs: use one of them")
+    if options.reference is not None and not options.compare:
+        raise UsageError("--reference goes with --compare")
+    try:
+        return DramModel(latency=options.dram_latency)
+    except ValueError as error:
+        raise UsageError(f"--dram-latency: {error}") from None
+
+
+def random_inputs(inputs: list[onnx.ValueInfoProto], seed: int) -> dict[str, NDArray]:
+    """Inputs of a seed: floats uniform in [0, 1), integers over their whole range."""
+    generator = np.random.default_rng(seed)
+    arrays = {}
+    for value in inputs:
+        tensor = value.type.tensor_type
+        shape = [dim.dim_value for dim in tensor.shape.dim]
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        if np.issubdtype(dtype, np.integer):
+            limits = np.iinfo(dtype)
+            arrays[value.name] = generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+        elif dtype == np.bool_:
+            arrays[value.name] = generator.integers(0, 2, shape).astype(np.bool_)
+        else:
+            arrays[value.name] = generator.random(shape).astype(dtype)
+    return arrays
+
+
+def _read_inputs(path: str) -> dict[str, NDArray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+    except Exception:  # numpy and zipfile raise many classes for a bad file
+        raise UsageError(f"{path} is not a .npz file of arrays") from None
+
+
+def _write_outputs(path: str, outputs: dict[str, NDArray]) -> None:
+    from io import BytesIO
+
+    buffer = BytesIO()
+    np.savez(buffer, **outputs)  # type: ignore[arg-type]
+    write_bytes(path, buffer.getvalue())
+
+
+def _run(options: argparse.Namespace) -> int:
+    dram = _check_options(options)
+    model = read_model(options.model)
+    compiled = programs_of(model)
+    default = next(iter(compiled.values())).config if compiled else None
+    config = chosen_config(options, default)
+    reference = model
+    if options.compare and compiled:
+        if options.reference is None:
+            raise UsageError("a compiled model has nothing to compare with: give its source with --reference MODEL")
+        reference = read_model(options.reference)
+    session = Session(
+        model,
+        config,
+        options.device,
+        dram=dram,
+        shapes=shapes_of(options),
+        compute=not options.timing_only,
+        capture=options.compare,
+    )
+    say_config(options, session.config)
+    seed = options.seed or 0
+    inputs = _read_inputs(options.input) if options.input else random_inputs(session.inputs, seed)
+    if options.output:
+        _check_folder(options.output)
+    outputs = session.run(inputs)
+    comparison = None
+    if options.compare:
+        comparison = compare(session, Oracle(reference), inputs, outputs)
+    if options.output:
+        _write_outputs(options.output, outputs)
+    if options.json:
+        print_json(_json(options, session, comparison, None if options.input else seed))
+    else:
+        _print(options, session, comparison)
+    return 1 if comparison is not None and comparison.mismatches else 0
+
+
+def _check_folder(path: str) -> None:
+    from pathlib import Path
+
+    if not Path(path).parent.is_dir():
+        raise UsageError(f"cannot write {path}: the folder {Path(path).parent} does not exist")
+
+
+def _json(
+    options: argparse.Namespace, session: Session, comparison: Comparison | None, seed: int | None
+) -> dict:
+    profile = session.profile
+    result = {
+        "schema": 1,
+        "model": options.model,
+        "config": session.config.to_dict(),
+        "device": options.device,
+        "dram_latency": options.dram_latency,
+        "seed": seed,
+        "cycles": profile.cycles,
+        "macs": profile.macs,
+        "utilization": profile.utilization,
+        "seconds": profile.seconds,
+        "memory_peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "counters": profile.counters,
+        "layers": [asdict(layer) for layer in profile.layers],
+    }
+    if session.compilation is not None:
+        result["offload"] = offload_json(session.compilation.partition, profile.boundary_bytes)
+    if comparison is not None:
+        result["compare"] = comparison.to_json()
+    return result
+
+
+def _print(options: argparse.Namespace, session: Session, comparison: Comparison | None) -> None:
+    profile = session.profile
+    if session.compilation is not None:
+        print(offload_text(session.compilation.partition))
+    if profile.layers:
+        print(layer_table(profile))
+    say(
+        options,
+        f"{thousands(profile.cycles)} cycles, {100 * profile.utilization:.1f} % of {session.config.array}x"
+        f"{session.config.array} MACs; compiled in {profile.seconds['compile']:.2f} s, "
+        f"simulated in {profile.seconds['simulate']:.2f} s",
+    )
+    if comparison is not None:
+        print(comparison_text(comparison))
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """What the comparison found, in a line or two."""
+    text = (
+        f"compared with {comparison.reference} ({comparison.host}): {comparison.mismatches} mismatches in "
+        f"{thousands(comparison.elements)} elements of {comparison.tensors} of {comparison.tensors_total} "
+        "quantised tensors"
+    )
+    first = comparison.first_mismatch
+    if first is not None:
+        text += (
+            f"\nfirst difference: tensor {first['tensor']} at {first['index']}: expected {first['expected']}, "
+            f"got {first['actual']} ({first['mismatches']} elements differ)"
+        )
+        if "node" in first:
+            text += (
+                f"; made by {first['op']} {first['node']}, instructions {first['instructions'][0]} to "
+                f"{first['instructions'][1]}, written by {first['instruction']} of {first['subgraph']}"
+            )
+    return text

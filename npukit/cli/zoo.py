@@ -1,0 +1,44 @@
+"""`npukit zoo`: models that come with the kit."""
+
+import argparse
+
+from npukit import zoo
+from npukit.cli.common import add_output, print_json, say
+from npukit.errors import UsageError
+from npukit.npufile import write_bytes
+
+__all__ = ["add_parsers"]
+
+
+def add_parsers(commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser("zoo", help="list or write the models that come with the kit")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="model to write")
+    parser.add_argument("--list", action="store_true", help="list the models")
+    parser.add_argument("-o", "--output", metavar="F", help="file to write (default: NAME.onnx)")
+    parser.add_argument("--precision", default="int8", help="int8 (default) or fp32")
+    add_output(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.name is None or options.list:
+        if options.name is not None:
+            raise UsageError("zoo takes --list or a NAME, not both")
+        entries = [vars(entry) if hasattr(entry, "__dict__") else entry for entry in zoo.ZOO.values()]
+        if options.json:
+            print_json({"schema": 1, "models": [{**entry} for entry in entries]})
+        else:
+            for entry in zoo.ZOO.values():
+                print(f"{entry.name:<14}{', '.join(entry.precisions):<14}{entry.description}")
+        return 0
+    try:
+        data = zoo.load(options.name, options.precision)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    path = options.output or f"{options.name}.onnx"
+    write_bytes(path, data)
+    say(options, f"wrote {path}: {len(data)} bytes")
+    if options.json:
+        print_json({"schema": 1, "model": options.name, "precision": options.precision, "path": path})
+    return 0

@@ -1,0 +1,26 @@
+"""A short version of `make properties`: one fixed and one fresh seed."""
+
+import importlib.util
+import secrets
+import sys
+from pathlib import Path
+
+import pytest
+
+_spec = importlib.util.spec_from_file_location("npukit_properties", Path(__file__).with_name("properties.py"))
+assert _spec is not None and _spec.loader is not None
+properties = importlib.util.module_from_spec(_spec)
+sys.modules[_spec.name] = properties  # dataclasses look their module up
+_spec.loader.exec_module(properties)
+
+
+@pytest.mark.parametrize("kind", ["fixed", "fresh"])
+def test_random_convolutions_equal_onnx_runtime(kind: str) -> None:
+    seed = 1 if kind == "fixed" else secrets.randbelow(1_000_000)
+    print(f"repeat with: make properties SEED={seed} CASES=150")
+    report = properties.run(seed, 150)
+    assert not report.failures, f"seed {seed}: {report.failures[0]}"
+    assert report.mismatches == 0
+    assert report.share >= 0.95, f"seed {seed}: {report.share:.3f} of the MACs on the accelerator"
+    if kind == "fixed":
+        assert not report.missing_extremes()
