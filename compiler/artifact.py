@@ -3,30 +3,59 @@
 The node's blob is the program; all other nodes are ordinary ONNX, so that any viewer opens the file.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import onnx
+import onnx_ir as ir
 from onnx import helper
 
 from npukit.compiler.layers import Subgraph
-from npukit.compiler.passes.partition import Partition
+from npukit.compiler.operators import used_values
+from npukit.compiler.passes.partition import Partition, Reason
 from npukit.isa.program import Program
 
-__all__ = ["build_artifact"]
+__all__ = ["Offload", "build_artifact", "offload_of"]
 
+_OFFLOAD = "npukit.offload"
 _TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8}
+
+
+@dataclass(frozen=True)
+class Offload:
+    """What of a model the machine takes over, as the compiled model remembers it."""
+
+    nodes: int
+    nodes_total: int
+    macs: int
+    macs_total: int
+    reasons: tuple[Reason, ...]
+
+
+def offload_of(artifact: onnx.ModelProto, programs: Mapping[str, Program]) -> Offload:
+    """What a compiled model says of itself; of a bare program, that it is all there is."""
+    text = next((entry.value for entry in artifact.metadata_props if entry.key == _OFFLOAD), None)
+    if text is not None:
+        try:
+            values = json.loads(text)
+            return Offload(**{**values, "reasons": tuple(Reason(**reason) for reason in values["reasons"])})
+        except (KeyError, TypeError, ValueError):
+            pass  # another version's
+    nodes = [node for program in programs.values() for node in program.nodes]
+    macs = sum(node.macs for node in nodes)
+    return Offload(len(nodes), len(nodes), macs, macs, ())
 
 
 def build_artifact(
     source: onnx.ModelProto, partition: Partition, subgraphs: Sequence[Subgraph], programs: Sequence[Program]
 ) -> onnx.ModelProto:
     """The source model with each subgraph's nodes replaced by one node that holds its program."""
-    staying = {node.name for node in partition.host}
-    normalised = _nodes_by_name(partition)
+    staying = set(partition.host)
     nodes: list[tuple[int, int, onnx.NodeProto]] = []
-    for position, (name, proto) in enumerate(normalised.items()):
-        if name in staying:
-            nodes.append((2 * partition.stages[_find(partition, name)], position, proto))
+    for position, node in enumerate(partition.model.graph):
+        if node in staying:
+            nodes.append((2 * partition.stages[node], position, ir.to_proto(node)))
     for subgraph, matches, program in zip(subgraphs, partition.subgraphs, programs, strict=True):
         stage = partition.stages[matches[0].node]
         context = helper.make_node(
@@ -47,23 +76,13 @@ def build_artifact(
     return _assemble(source, partition, [node for _, _, node in nodes], subgraphs)
 
 
-def _find(partition: Partition, name: str):
-    return next(node for node in partition.host if node.name == name)
-
-
-def _nodes_by_name(partition: Partition) -> dict[str, onnx.NodeProto]:
-    import onnx_ir as ir
-
-    return {node.name or "": ir.to_proto(node) for node in partition.model.graph}
-
-
 def _assemble(
     source: onnx.ModelProto, partition: Partition, nodes: list[onnx.NodeProto], subgraphs: Sequence[Subgraph]
 ) -> onnx.ModelProto:
-    import onnx_ir as ir
-
     whole = ir.to_proto(partition.model)
-    used = {name for node in nodes for name in node.input}
+    used = {value.name for node in partition.host for value in used_values(node)}
+    used.update(name for subgraph in subgraphs for name in subgraph.inputs)
+    used.update(value.name for value in whole.graph.output)
     made = {name for node in nodes for name in node.output}
     values = {value.name: value for value in whole.graph.value_info}
     for subgraph in subgraphs:
@@ -82,7 +101,17 @@ def _assemble(
     opsets = list(whole.opset_import)
     if not any(entry.domain == "com.microsoft" for entry in opsets):
         opsets.append(helper.make_opsetid("com.microsoft", 1))
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=whole.ir_version, producer_name="npukit")
+    model = helper.make_model(
+        graph,
+        opset_imports=opsets,
+        ir_version=whole.ir_version,
+        producer_name="npukit",
+        functions=list(whole.functions),
+    )
     for entry in source.metadata_props:
         model.metadata_props.add(key=entry.key, value=entry.value)
+    offload = Offload(
+        partition.nodes, partition.nodes_total, partition.macs, partition.macs_total, partition.reasons
+    )
+    model.metadata_props.add(key=_OFFLOAD, value=json.dumps(asdict(offload)))
     return model

@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 
 from npukit.compiler.errors import ModelError
-from npukit.driver.host import session_options
+from npukit.driver.host import HostError, open_session, session_options
 
 __all__ = ["integer_tensors"]
 
@@ -25,10 +25,8 @@ def integer_tensors(model: onnx.ModelProto) -> dict[str, str]:
         path = Path(folder) / "optimised.onnx"
         options.optimized_model_filepath = str(path)
         try:
-            onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # ONNX Runtime raises many classes of its own
-            raise ModelError(f"ONNX Runtime refuses the model: {' '.join(str(error).split())[:300]}") from None
+            open_session(model, options)
+        except HostError as error:
+            raise ModelError(f"ONNX Runtime refuses the model: {error}") from None
         optimised = onnx.load(path, load_external_data=False)
     return {name: node.op_type for node in optimised.graph.node for name in node.output if name}

@@ -13,7 +13,7 @@ from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import Subgraph
 from npukit.compiler.passes.allocate import AllocatePass, Allocation, DoesNotFit
 from npukit.compiler.passes.emit import EmitPass
-from npukit.compiler.passes.importer import ImportPass, load_model
+from npukit.compiler.passes.importer import ImportPass, load_model, with_shapes
 from npukit.compiler.passes.lower import LowerPass
 from npukit.compiler.passes.normalise import NormalisePass
 from npukit.compiler.passes.partition import Partition, PartitionPass
@@ -42,7 +42,10 @@ _KEEP = (0.5, 0.25, 0.0)
 
 @dataclass
 class Compilation:
-    """What compiling a model made: the artifact, and every stage before it by the pass's name."""
+    """What compiling a model made: the artifact, and every stage before it by the pass's name.
+
+    `source` is the model with its input shapes fixed, which is what the oracle runs.
+    """
 
     config: NpuConfig
     source: onnx.ModelProto
@@ -99,6 +102,7 @@ def compile_model(
         return made
 
     imported = step("import", lambda: ImportPass(shapes or {}).run(proto))
+    result.source = with_shapes(proto, shapes or {})
     if stop_after == "import":
         return result
     model = step("normalise", lambda: NormalisePass().run(imported))
@@ -106,7 +110,7 @@ def compile_model(
         return result
 
     def partition() -> Partition:
-        made = PartitionPass(config, _fixed(proto, shapes)).run(model)
+        made = PartitionPass(config, result.source).run(model)
         verify_partition(made)
         return made
 
@@ -172,14 +176,3 @@ def _fit(config: NpuConfig, subgraph: Subgraph) -> tuple[Plan, Allocation]:
         return plan, allocation
     raise CompileError(f"{subgraph.name} does not fit on chip: {problem}; use a larger configuration")
 
-
-def _fixed(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None) -> onnx.ModelProto:
-    """The model with its input shapes fixed, as the oracle sees it."""
-    if not shapes:
-        return proto
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    for value in copy.graph.input:
-        for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ())):
-            dim.dim_value = int(size)
-    return copy

@@ -3,13 +3,23 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from math import isqrt
 
 from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import ConvLayer, QuantizedTensor
 from npukit.isa.config import NpuConfig
 from npukit.isa.timing import Timing
 
-__all__ = ["ConvShape", "ConvTiling", "choose_tiling", "parts", "split"]
+__all__ = [
+    "ConvShape",
+    "ConvTiling",
+    "average_window",
+    "choose_tiling",
+    "kernel_problem",
+    "parts",
+    "split",
+    "window_words",
+]
 
 
 def split(total: int, pieces: int) -> list[tuple[int, int]]:
@@ -24,6 +34,30 @@ def split(total: int, pieces: int) -> list[tuple[int, int]]:
 def parts(total: int, most: int) -> list[tuple[int, int]]:
     """`total` in the fewest ranges of at most `most`, as equal as can be."""
     return split(total, -(-total // most))
+
+
+def kernel_problem(
+    config: NpuConfig, kernel: tuple[int, int], dilations: tuple[int, int] = (1, 1)
+) -> str | None:
+    """Why not even one output word of a convolution can be computed, or None."""
+    if max(kernel) > 64:
+        return f"kernel {kernel[0]}x{kernel[1]} exceeds 64"
+    if kernel[1] * config.array > config.wgt_depth:
+        return f"a kernel row of {kernel[1]} tiles does not fit in wgt_depth {config.wgt_depth}"
+    window = ((kernel[0] - 1) * dilations[0] + 1) * ((kernel[1] - 1) * dilations[1] + 1)
+    if window + (config.act_banks == 1) > config.act_depth:  # a single bank holds the result as well
+        return f"one window of {window} words does not fit in act_depth {config.act_depth}"
+    return None
+
+
+def window_words(config: NpuConfig) -> int:
+    """ACT words of a window operation's source tile, so that results and the next tile fit beside it."""
+    return config.act_depth * min(config.act_banks, 4) // 8
+
+
+def average_window(config: NpuConfig) -> int:
+    """Height and width of the windows that a global average sums: the largest that the tiles hold."""
+    return min(config.max_window, isqrt(window_words(config)))
 
 
 @dataclass(frozen=True)
@@ -116,10 +150,10 @@ class ConvTiling:
         return max(matrix, load, vector) + 0.1 * (load + vector) + overhead
 
 
-def _sizes(total: int, most: int) -> list[int]:
-    """Sizes of the largest part when `total` is cut in 1, 2, ... parts, at most `most`."""
+def _sizes(total: int, most: int, count: int) -> list[int]:
+    """The `count` largest sizes of the largest part when `total` is cut in 1, 2, ... parts, at most `most`."""
     found = {-(-total // pieces) for pieces in range(1, total + 1)}
-    return sorted(size for size in found if size <= most)[-12:]
+    return sorted(size for size in found if size <= most)[-count:]
 
 
 def choose_tiling(shape: ConvShape) -> ConvTiling:
@@ -132,10 +166,15 @@ def choose_tiling(shape: ConvShape) -> ConvTiling:
     # a quarter of one bank where input, output and the next tile must share it
     bank = config.act_depth if config.act_banks >= 4 else config.act_depth * config.act_banks // 4
     best: ConvTiling | None = None
-    for bound, weights in ((bank, config.wgt_depth // 2), (config.act_depth, config.wgt_depth)):
-        for rows in _sizes(shape.out_size[0], min(config.acc_depth, 1024)):
-            for columns in _sizes(shape.out_size[1], min(config.acc_depth // rows, 1024)):
-                for tiling in _candidates(shape, rows, columns, bound, weights):
+    # half of a memory leaves room for the next tile; where that is too little, all of it, and then every size
+    for bound, weights, count in (
+        (bank, config.wgt_depth // 2, 12),
+        (config.act_depth, config.wgt_depth, 12),
+        (config.act_depth, config.wgt_depth, 1024),
+    ):
+        for rows in _sizes(shape.out_size[0], min(config.acc_depth, 1024), count):
+            for columns in _sizes(shape.out_size[1], min(config.acc_depth // rows, 1024), count):
+                for tiling in _candidates(shape, rows, columns, bound, weights, count // 3):
                     if best is None or tiling.cycles < best.cycles:
                         best = tiling
         if best is not None:
@@ -146,7 +185,9 @@ def choose_tiling(shape: ConvShape) -> ConvTiling:
     )
 
 
-def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int) -> list[ConvTiling]:
+def _candidates(
+    shape: ConvShape, rows: int, columns: int, act: int, wgt: int, count: int
+) -> list[ConvTiling]:
     config = shape.config
     plane = shape.input_rows(rows) * shape.input_columns(columns)
     if plane > act or rows * columns * 1 > act:
@@ -155,9 +196,13 @@ def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int) -
     most_blocks = min(config.acc_depth // (rows * columns), act // (rows * columns), shape.out_blocks, 256)
     most_blocks = min(most_blocks, (config.par_depth // 2 - 1) // 2)
     row_tiles = shape.kernel[1] * config.array
-    for blocks in _sizes(shape.out_blocks, most_blocks)[-4:]:
+    for blocks in _sizes(shape.out_blocks, most_blocks, count):
         kernel_rows = shape.kernel[0]
-        channels = min(act // plane, wgt // (blocks * kernel_rows * row_tiles), shape.in_blocks, 1024)
+        # a single bank holds the result as well
+        room = min(act, config.act_depth - blocks * rows * columns) if config.act_banks == 1 else act
+        if room < plane:
+            continue
+        channels = min(room // plane, wgt // (blocks * kernel_rows * row_tiles), shape.in_blocks, 1024)
         if channels == 0:
             kernel_rows = wgt // (blocks * row_tiles)
             channels = 1

@@ -1,6 +1,7 @@
 """Checks between passes: each looks at what a pass made, and says what is wrong with it."""
 
 from npukit.compiler.layers import Subgraph
+from npukit.compiler.operators import used_values
 from npukit.compiler.passes.allocate import Allocation
 from npukit.compiler.passes.partition import Partition
 from npukit.compiler.tasks import Plan
@@ -35,8 +36,8 @@ def verify_partition(partition: Partition) -> None:
     _check(len(set(absorbed)) == len(absorbed), "a node belongs to two matches")
     _check(not set(absorbed) & set(partition.host), "a node is accelerated and stays")
     for node, stage in partition.stages.items():
-        for value in node.inputs:
-            producer = value.producer() if value is not None else None
+        for value in used_values(node):
+            producer = value.producer()
             # a dequantiser between accelerated nodes is not executed, so its stage means nothing
             if producer in partition.stages and producer.op_type != "DequantizeLinear":
                 _check(partition.stages[producer] <= stage, f"{node.name} runs before {producer.name}")
@@ -55,6 +56,8 @@ def verify_subgraph(subgraph: Subgraph) -> None:
 
 def verify_plan(config: NpuConfig, plan: Plan) -> None:
     """Every operand stays within its buffer, every buffer within a bank."""
+    tensors = {task.dram.tensor for task in plan.tasks if task.dram is not None and task.dram.box is not None}
+    _check(not tensors & set(plan.constants), f"tensors and constants share the names {tensors & set(plan.constants)}")
     for index, task in enumerate(plan.tasks):
         spans = {operand.name: operand for operand in operands(config, task.instruction)}
         for operand in task.operands:

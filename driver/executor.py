@@ -1,17 +1,16 @@
 """A compiled ONNX file, run: programs on the device, everything else in ONNX Runtime."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from npukit.driver.device import Device, DeviceError, Observable
-from npukit.driver.host import session_options
+from npukit.driver.host import HostError, open_session, run_session
 from npukit.driver.loader import LoadedProgram, RunRecord, from_machine
 from npukit.isa.program import Program, ProgramError
 
@@ -64,6 +63,24 @@ def programs_of(model: onnx.ModelProto) -> dict[str, Program]:
     return programs
 
 
+def _names_used(node: onnx.NodeProto) -> Iterator[str]:
+    """A node's inputs, and what graphs inside of it take from the outside (and their own names)."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            yield from (value.name for value in graph.output)
+            for inner in graph.node:
+                yield from _names_used(inner)
+
+
+def _unshaped(name: str, kind: str) -> onnx.ValueInfoProto:
+    """What ONNX Runtime calls `tensor(float)`, as a value of unknown shape."""
+    element = kind.removeprefix("tensor(").removesuffix(")").upper()
+    if element not in onnx.TensorProto.DataType.keys():
+        raise ArtifactError(f"{name} is a {kind}; between parts of a model only tensors are supported")
+    return helper.make_tensor_value_info(name, onnx.TensorProto.DataType.Value(element), None)
+
+
 class _HostSegment:
     """Consecutive ordinary nodes, as an ONNX Runtime session of their own."""
 
@@ -72,13 +89,14 @@ class _HostSegment:
         model: onnx.ModelProto,
         nodes: Sequence[onnx.NodeProto],
         wanted: set[str],
-        values: Mapping[str, onnx.ValueInfoProto],
+        values: dict[str, onnx.ValueInfoProto],
     ) -> None:
         made = {name for node in nodes for name in node.output if name}
-        used = {name for node in nodes for name in node.input if name}
+        used = {name for node in nodes for name in _names_used(node)}
         initializers = [tensor for tensor in model.graph.initializer if tensor.name in used]
         constants = {tensor.name for tensor in initializers}
-        self.inputs = sorted(used - made - constants)
+        # a name inside of a nested graph alone has no value out here
+        self.inputs = sorted(name for name in used - made - constants if name in values)
         self.outputs = sorted(made & wanted)
         graph = helper.make_graph(
             list(nodes),
@@ -88,20 +106,23 @@ class _HostSegment:
             initializers,
             value_info=[value for name, value in values.items() if name in made and name not in self.outputs],
         )
-        part = helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version)
+        part = helper.make_model(
+            graph,
+            opset_imports=list(model.opset_import),
+            ir_version=model.ir_version,
+            functions=list(model.functions),
+        )
         try:
-            self.session = onnxruntime.InferenceSession(
-                part.SerializeToString(), session_options(), providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # ONNX Runtime raises many classes of its own
-            raise ArtifactError(
-                f"ONNX Runtime refuses the part of the model that stays: {' '.join(str(error).split())[:300]}"
-            ) from None
+            self.session = open_session(part)
+        except HostError as error:
+            raise ArtifactError(f"ONNX Runtime refuses the part of the model that stays: {error}") from None
+        for output in self.session.get_outputs():
+            if output.name not in values:  # shape inference does not know every operator
+                values[output.name] = _unshaped(output.name, output.type)
 
     def run(self, values: dict[str, NDArray]) -> None:
         """Add this segment's outputs to `values`."""
-        results = self.session.run(self.outputs, {name: values[name] for name in self.inputs})
-        values.update(zip(self.outputs, results, strict=True))
+        values.update(run_session(self.session, self.outputs, {name: values[name] for name in self.inputs}))
 
 
 class Executor:
@@ -113,6 +134,11 @@ class Executor:
         initializers = {tensor.name for tensor in model.graph.initializer}
         self.inputs = [value for value in model.graph.input if value.name not in initializers]
         self.outputs = [value.name for value in model.graph.output]
+        self._constants = {
+            tensor.name: numpy_helper.to_array(tensor)
+            for tensor in model.graph.initializer
+            if tensor.name in self.outputs
+        }
         programs = programs_of(model)
         graph = model.graph
         values = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
@@ -125,7 +151,7 @@ class Executor:
 
         def flush(rest: Sequence[onnx.NodeProto]) -> None:
             if pending:
-                later = {name for node in rest for name in node.input}
+                later = {name for node in rest for name in _names_used(node)}
                 self._steps.append(_HostSegment(model, tuple(pending), wanted | later, values))
                 pending.clear()
 
@@ -160,7 +186,9 @@ class Executor:
             if array.dtype != dtype:
                 raise InputError(f"input {value.name} must be {dtype}, not {array.dtype}")
             if array.shape != shape:
-                raise InputError(f"input {value.name} must have the shape {list(shape)}, not {list(array.shape)}")
+                raise InputError(
+                    f"input {value.name} must have the shape {list(shape)}, not {list(array.shape)}"
+                )
             checked[value.name] = array
         return checked
 
@@ -170,8 +198,9 @@ class Executor:
         Raises:
             InputError: an input of the wrong name, shape or dtype.
             DeviceError: what the device reports.
+            HostError: what ONNX Runtime reports.
         """
-        values = self._checked(inputs)
+        values = {**self._constants, **self._checked(inputs)}
         result = Execution({})
         for step in self._steps:
             if isinstance(step, _HostSegment):
@@ -181,6 +210,12 @@ class Executor:
                 continue
             node, loaded = step
             watch = _Capture(loaded.program, self.device) if capture else None
+            for tensor in loaded.program.tensors:
+                if tensor.role == "input" and values[tensor.name].shape != tensor.shape:
+                    raise InputError(
+                        f"{tensor.name} has the shape {list(values[tensor.name].shape)} when it runs, and "
+                        f"{list(tensor.shape)} by ONNX's shape inference, for which {node.name} is compiled"
+                    )
             outputs, record = loaded.run({name: values[name] for name in node.input})
             values.update(outputs)
             result.records[node.name] = record

@@ -1,10 +1,18 @@
 """ONNX Runtime on the host: what the machine does not run, and the oracle of all integer arithmetic."""
 
 import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import onnx
 import onnxruntime
+from numpy.typing import NDArray
 
-__all__ = ["cpu_features", "oracle_problem", "session_options"]
+__all__ = ["HostError", "cpu_features", "open_session", "oracle_problem", "run_session", "session_options"]
+
+
+class HostError(RuntimeError):
+    """ONNX Runtime refuses a model, or fails while it runs; the message is its own, on one line."""
 
 
 def session_options() -> onnxruntime.SessionOptions:
@@ -14,11 +22,46 @@ def session_options() -> onnxruntime.SessionOptions:
     kernels saturate intermediate sums unless `x64quantprecision` asks them not to.
     """
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors come as exceptions, and need no second voice on stderr
     options.add_session_config_entry("session.qdqisint8allowed", "1")
     if "vnni" not in " ".join(cpu_features()):
         options.add_session_config_entry("session.x64quantprecision", "1")
     return options
+
+
+def open_session(
+    model: onnx.ModelProto, options: onnxruntime.SessionOptions | None = None
+) -> onnxruntime.InferenceSession:
+    """A session of ONNX Runtime on the host's processor.
+
+    Raises:
+        HostError: when it refuses the model.
+    """
+    try:
+        return onnxruntime.InferenceSession(
+            model.SerializeToString(), options or session_options(), providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # ONNX Runtime raises many classes of its own
+        raise HostError(_line(error)) from None
+
+
+def run_session(
+    session: onnxruntime.InferenceSession, names: Sequence[str], inputs: Mapping[str, NDArray]
+) -> dict[str, NDArray]:
+    """The values of those names.
+
+    Raises:
+        HostError: when ONNX Runtime stops with an error.
+    """
+    try:
+        values: Sequence[Any] = session.run(list(names), dict(inputs))
+    except Exception as error:  # as above
+        raise HostError(f"ONNX Runtime stops: {_line(error)}") from None
+    return dict(zip(names, values, strict=True))
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def cpu_features() -> tuple[str, ...]:

@@ -47,9 +47,9 @@ class NpuConfig:
     par_depth: int = 256
     """Words of PAR, the parameter memory (one bank: one writer, one reader)."""
     vector_lanes: int = 16
-    """Elements that VECTOR requantises, multiplies or compares in a cycle."""
+    """Elements that VECTOR requantises, looks up, compares or sums in a cycle."""
     fma_lanes: int = 16
-    """Elements that VECTOR's fused multiply-add (ADD) handles in a cycle."""
+    """Elements that VECTOR's two-source operations (ADD, MULTIPLY) handle in a cycle."""
     vector_taps: int = 3
     """Window columns that VECTOR combines per lane in a cycle."""
     max_window: int = 7

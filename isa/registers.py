@@ -53,9 +53,9 @@ COUNTERS: tuple[tuple[str, str], ...] = (
         for engine in ENGINES
         for cause, text in (
             ("busy", "cycles with an instruction between start and end"),
-            ("token", "cycles in which the next instruction waited for a token"),
+            ("token", "cycles in which the next instruction waited for a token, or to drain"),
             ("port", "cycles in which the next instruction waited for a port"),
-            ("dram", "busy cycles in which DRAM moved nothing"),
+            ("dram", "LOAD: cycles without a beat that it needs; STORE: busy cycles without a beat; else 0"),
         )
     ),
     ("fetch_stall", "cycles in which FETCH could not hand on an instruction because its queue was full"),

@@ -42,10 +42,10 @@ class Timing:
     def matrix_latency(self) -> int:
         """Cycles from the ACT read address of a word to the ACC write of its result.
 
-        Read (2), row skew and rows, column skew, multiplier (2), accumulate and write (2).
+        Read (2), rows and column skew, one processing element (row latency + 2), accumulate and write.
         """
-        size = self.config.array
-        return 2 + size * self.row_latency + (size - 1) + 2 + self.accumulate_latency
+        skew = (self.config.array - 1) * (self.row_latency + 1)
+        return 2 + skew + self.row_latency + 2 + self.accumulate_latency - 3
 
     @property
     def accumulate_latency(self) -> int:
@@ -55,7 +55,12 @@ class Timing:
     @property
     def vector_latency(self) -> int:
         """Cycles from the last pass of a word to its write, the same for every operation."""
-        return 18
+        return 20
+
+    @property
+    def parameter_hold(self) -> int:
+        """Cycles from a parameter set's last stream cycle until the set may be loaded anew."""
+        return 5
 
     @property
     def store_read_latency(self) -> int:
@@ -65,9 +70,9 @@ class Timing:
     @property
     def fetch_burst(self) -> int:
         """Instructions that FETCH asks for at once (fewer at a program's end)."""
-        beats_limit = self.config.max_burst * self.config.bus_bytes // INSTRUCTION_BYTES
-        bus_limit = max(1, self.config.bus_bytes // INSTRUCTION_BYTES)
-        return max(bus_limit, min(4, beats_limit))
+        limit = max(1, min(4, self.config.max_burst * self.config.bus_bytes // INSTRUCTION_BYTES))
+        # a power of two, so that no burst crosses 4 KiB
+        return max(1, self.config.bus_bytes // INSTRUCTION_BYTES, 1 << (limit.bit_length() - 1))
 
     @property
     def fetch_buffer(self) -> int:
@@ -76,10 +81,10 @@ class Timing:
 
     @property
     def requantise_passes(self) -> int:
-        """Cycles in which VECTOR requantises, multiplies or compares one word."""
+        """Cycles in which VECTOR requantises, looks up or compares one word."""
         return self.config.array // self.config.vector_lanes
 
     @property
-    def add_passes(self) -> int:
-        """Cycles in which VECTOR adds one word."""
+    def two_source_passes(self) -> int:
+        """Cycles in which VECTOR adds or multiplies one word of two sources."""
         return self.config.array // self.config.fma_lanes

@@ -1,5 +1,6 @@
 """Every quantised tensor of a run against ONNX Runtime, the oracle."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from npukit.driver.host import cpu_features, oracle_problem, session_options
+from npukit.driver.host import HostError, cpu_features, open_session, oracle_problem, run_session
 from npukit.errors import UsageError
 from npukit.isa.program import Program
 from npukit.session import Session, quantized_tensors
@@ -21,7 +22,7 @@ class Oracle:
     """ONNX Runtime on a model whose quantised tensors are all outputs.
 
     Raises:
-        UsageError: when this host cannot be the oracle.
+        UsageError: when this host cannot be the oracle, or ONNX Runtime refuses the model.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -37,14 +38,16 @@ class Oracle:
                 copy.graph.output.append(onnx.ValueInfoProto(name=name))
         self.last: dict[str, NDArray] = {}
         """What the last run returned."""
-        self._session = onnxruntime.InferenceSession(
-            copy.SerializeToString(), session_options(), providers=["CPUExecutionProvider"]
-        )
+        try:
+            self._session = open_session(copy)
+        except HostError as error:
+            raise UsageError(f"--compare: ONNX Runtime refuses the reference: {error}") from None
+        self.inputs = [value.name for value in self._session.get_inputs()]
 
     def run(self, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
         """Outputs and quantised tensors by name."""
         names = list(dict.fromkeys([*self.outputs, *self.tensors]))
-        self.last = dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+        self.last = run_session(self._session, names, inputs)
         return self.last
 
 
@@ -98,9 +101,39 @@ def _where(programs: Mapping[str, Program], tensor: str, index: tuple[int, ...])
     return {}
 
 
+def _same_model(what: str, reference: list[str], model: list[str]) -> None:
+    if sorted(reference) != sorted(model):
+        raise UsageError(
+            f"the reference has the {what} {', '.join(reference)} and the model that runs "
+            f"{', '.join(model)}: they are different models"
+        )
+
+
+def _largest(want: NDArray, got: NDArray) -> float:
+    """The largest finite difference of two arrays; 0 for what is not a number."""
+    if want.dtype.kind not in "iufb":
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        wide = np.abs(want.astype(np.float64) - got.astype(np.float64))
+    return float(wide[np.isfinite(wide)].max(initial=0.0))
+
+
+def _plain(value: Any) -> int | float | str:
+    """An element as JSON can hold it."""
+    plain = value.item() if hasattr(value, "item") else value
+    return plain if isinstance(plain, int) or (isinstance(plain, float) and math.isfinite(plain)) else str(plain)
+
+
 def compare(session: Session, oracle: Oracle, inputs: Mapping[str, NDArray], outputs: Mapping[str, NDArray],
             total: Comparison | None = None) -> Comparison:  # fmt: skip
-    """Compare the session's last run, whose outputs are given, with the oracle; adds to `total`."""
+    """Compare the session's last run, whose outputs are given, with the oracle; adds to `total`.
+
+    Raises:
+        UsageError: when the oracle is another model than the session's.
+        HostError: when ONNX Runtime stops.
+    """
+    _same_model("inputs", oracle.inputs, list(inputs))
+    _same_model("outputs", oracle.outputs, list(outputs))
     expected = oracle.run(inputs)
     result = total or Comparison(
         reference=f"ONNX Runtime {onnxruntime.__version__}, optimised graph",
@@ -112,21 +145,25 @@ def compare(session: Session, oracle: Oracle, inputs: Mapping[str, NDArray], out
     result.tensors_total = len(oracle.tensors)
     for name in names:
         want, got = expected[name], actual[name]
+        if want.shape != got.shape:
+            raise UsageError(
+                f"{name} has the shape {list(want.shape)} in the reference and {list(got.shape)} in the model "
+                "that runs: they are different models"
+            )
         result.elements += want.size
         unequal = (want != got) & ~((want != want) & (got != got))
         count = int(unequal.sum())
         if not count:
             continue
         result.mismatches += count
-        wide = want.astype(np.float64) - got.astype(np.float64)
-        result.max_abs_diff = max(result.max_abs_diff, float(np.abs(wide[unequal]).max()))
+        result.max_abs_diff = max(result.max_abs_diff, _largest(want[unequal], got[unequal]))
         if result.first_mismatch is None:
             index = tuple(int(part) for part in np.argwhere(unequal)[0])
             result.first_mismatch = {
                 "tensor": name,
                 "index": list(index),
-                "expected": want[index].item(),
-                "actual": got[index].item(),
+                "expected": _plain(want[index]),
+                "actual": _plain(got[index]),
                 "mismatches": count,
                 **_where(session.programs, name, index),
             }

@@ -1,13 +1,15 @@
-"""Errors that the user's input causes, gathered: everything here is one clear line and exit code 2."""
+"""Errors that end a command with one clear line, gathered."""
 
 from npukit.compiler.errors import CompileError
+from npukit.driver.device import DeviceError
 from npukit.driver.executor import ArtifactError, InputError
+from npukit.driver.host import HostError
 from npukit.isa.config import ConfigError
 from npukit.isa.instructions import InstructionError
 from npukit.isa.program import ProgramError
 from npukit.sim.judge import JudgeError
 
-__all__ = ["USER_ERRORS", "UsageError"]
+__all__ = ["TOOL_ERRORS", "USER_ERRORS", "UsageError"]
 
 
 class UsageError(ValueError):
@@ -24,3 +26,7 @@ USER_ERRORS = (
     ProgramError,
     UsageError,
 )
+"""Errors that the user's input causes: exit code 2."""
+
+TOOL_ERRORS = (DeviceError, HostError)
+"""A device, or ONNX Runtime on the host, that stops: exit code 3."""

@@ -1,20 +1,36 @@
 """Reading and writing model files: ONNX, compiled ONNX, and bare programs."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import onnx
 from onnx import helper
 
 from npukit.compiler.passes.importer import load_model
-from npukit.driver.executor import ArtifactError
+from npukit.driver.executor import ArtifactError, programs_of
 from npukit.errors import UsageError
 from npukit.isa.program import MAGIC, Program
 
-__all__ = ["read_model", "write_artifact", "write_bytes"]
+__all__ = ["check_writable", "read_model", "write_artifact", "write_bytes"]
 
 _DIGEST = "npukit.digest"
 _TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8}
+
+
+def check_writable(path: str | Path) -> None:
+    """Refuse before long work what could not be written after it.
+
+    Raises:
+        UsageError: when the folder does not exist or cannot be written, or the path is a folder.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"cannot write {path}: no permission to write into the folder {path.parent}")
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
@@ -24,8 +40,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         UsageError: when the folder does not exist or cannot be written.
     """
     path = Path(path)
-    if not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist")
+    check_writable(path)
     partial = path.with_name(path.name + ".partial")
     try:
         partial.write_bytes(data)
@@ -35,17 +50,25 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _graph_digest(model: onnx.ModelProto) -> str:
-    return hashlib.sha256(model.graph.SerializeToString(deterministic=True)).hexdigest()
+def _split_digest(model: onnx.ModelProto) -> tuple[str | None, str]:
+    """The digest that a model states, and the digest of everything else in it."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.metadata_props[:]
+    stated = None
+    for entry in model.metadata_props:
+        if entry.key == _DIGEST and stated is None:
+            stated = entry.value
+        else:
+            copy.metadata_props.append(entry)
+    return stated, hashlib.sha256(copy.SerializeToString(deterministic=True)).hexdigest()
 
 
 def write_artifact(path: str | Path, model: onnx.ModelProto) -> None:
-    """Write a compiled model with a digest over its graph."""
+    """Write a compiled model with a digest over all of it."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    helper.set_model_props(
-        copy, {**{entry.key: entry.value for entry in model.metadata_props}, _DIGEST: _graph_digest(model)}
-    )
+    copy.metadata_props.add(key=_DIGEST, value=_split_digest(model)[1])
     write_bytes(path, copy.SerializeToString())
 
 
@@ -54,7 +77,7 @@ def read_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
 
     Raises:
         ModelError: not readable as ONNX.
-        ArtifactError: a compiled model whose digest does not match.
+        ArtifactError: a compiled model whose digest does not match, or a file of one without a digest.
         ProgramError: a damaged program.
     """
     if not isinstance(source, onnx.ModelProto):
@@ -63,9 +86,11 @@ def read_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
             data = source if isinstance(source, bytes) else Path(source).read_bytes()
             return _wrap(Program.from_bytes(data))
     model = load_model(source)
-    digest = next((entry.value for entry in model.metadata_props if entry.key == _DIGEST), None)
-    if digest is not None and digest != _graph_digest(model):
+    stated, digest = _split_digest(model)
+    if stated is not None and stated != digest:
         raise ArtifactError("the compiled model's digest does not match: the file is damaged or was edited")
+    if stated is None and not isinstance(source, onnx.ModelProto) and programs_of(model):
+        raise ArtifactError("the compiled model has no digest: the file is cut short or was edited")
     return model
 
 

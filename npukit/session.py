@@ -7,6 +7,8 @@ from time import perf_counter
 import onnx
 from numpy.typing import NDArray
 
+from npukit.compiler.artifact import Offload, offload_of
+from npukit.compiler.passes.partition import Partition
 from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.driver.device import Device
 from npukit.driver.executor import Execution, Executor, programs_of
@@ -92,6 +94,11 @@ class Session:
         """The accelerated subgraphs' programs by name."""
         return self._executor.programs
 
+    @property
+    def offload(self) -> Partition | Offload:
+        """What runs on the device, and why the rest does not."""
+        return self.compilation.partition if self.compilation else offload_of(self.artifact, self.programs)
+
     def run(self, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
         """Run on {name: array}; returns {name: array}. `profile` then tells where the cycles went.
 
@@ -100,6 +107,7 @@ class Session:
         Raises:
             InputError: an input of the wrong name, shape or dtype.
             DeviceError: what the device reports.
+            HostError: what ONNX Runtime reports of the nodes that stay.
         """
         start = perf_counter()
         execution = self._executor.run(inputs, self._capture)

@@ -159,6 +159,14 @@ class _Judge:
         if isinstance(instruction, Load) and instruction.memory is Memory.PAR:
             if instruction.pad_top or instruction.pad_bottom or instruction.pad_left or instruction.pad_right:
                 self._find("mode", (index,), f"{self._name(index)}: a LOAD to PAR has no border")
+            units = self.config.wide_word_units
+            places = (instruction.dram, instruction.dram_plane_stride, instruction.dram_row_stride)
+            if any(place % units for place in places):
+                self._find(
+                    "alignment", (index,),
+                    f"{self._name(index)}: a LOAD to PAR has its DRAM address and strides at multiples of a "
+                    f"PAR word, {units} ACT words, not {', '.join(map(str, places))}",
+                )  # fmt: skip
         if isinstance(instruction, Vector):
             self._vector_modes(index, instruction)
 

@@ -63,16 +63,18 @@ def stream_cycles(config: NpuConfig, vector: Vector) -> int:
     """Cycles in which VECTOR streams one block of an instruction."""
     timing = Timing(config)
     rows, columns = vector.height, vector.width
-    if vector.is_window:
+    if vector.is_window and vector.operation is not Operation.SUM:
         passes = -(-vector.window_width // config.vector_taps) * timing.requantise_passes
         fresh = min(vector.window_step, vector.window_width)
-        first = max(vector.window_width, passes)
-        later = max(fresh, passes)
+        first = vector.window_width + passes - 1
+        later = fresh + passes - 1
         return rows * vector.window_height * (first + (columns - 1) * later)
     if vector.operation in (Operation.COPY, Operation.CONVERT, Operation.FILL):
         return rows * columns
-    is_add = vector.operation in (Operation.ADD, Operation.ADD_FIXED)
-    passes = timing.add_passes if is_add else timing.requantise_passes
+    if vector.operation is Operation.SUM:
+        window = vector.window_height * vector.window_width
+        return rows * columns * window * timing.requantise_passes
+    passes = timing.two_source_passes if vector.has_two_sources else timing.requantise_passes
     if vector.has_two_sources and (vector.a_memory, vector.a_bank) == (vector.b_memory, vector.b_bank):
         passes = max(passes, 2)
     return rows * columns * passes
@@ -159,6 +161,7 @@ def _constants(config: NpuConfig, dram: DramModel) -> NDArray[np.int64]:
     values[kernel.C_MATRIX_LATENCY] = timing.matrix_latency
     values[kernel.C_ACCUMULATE_LATENCY] = timing.accumulate_latency
     values[kernel.C_VECTOR_LATENCY] = timing.vector_latency
+    values[kernel.C_PARAMETER_HOLD] = timing.parameter_hold
     values[kernel.C_STORE_READ_LATENCY] = timing.store_read_latency
     return values
 

@@ -23,8 +23,8 @@ NEVER = np.int64(1) << 60
 (
     C_LATENCY, C_READ_BURSTS, C_WRITE_BURSTS, C_QUEUE_DEPTH, C_BUS_BYTES, C_MAX_BURST, C_FETCH_BURST,
     C_FETCH_BUFFER, C_ARRAY, C_MATRIX_LATENCY, C_ACCUMULATE_LATENCY, C_VECTOR_LATENCY,
-    C_STORE_READ_LATENCY, C_COUNT,
-) = range(14)  # fmt: skip
+    C_STORE_READ_LATENCY, C_PARAMETER_HOLD, C_COUNT,
+) = range(15)  # fmt: skip
 
 # columns of the instruction table; those from 6 on depend on the engine
 I_ENGINE, I_DRAIN, I_WAIT, I_SIGNAL, I_READ_PORTS, I_WRITE_PORTS, I_COUNT = 0, 1, 2, 3, 4, 5, 17
@@ -110,6 +110,7 @@ def simulate(constants, table, schedule, counters):
     accumulate_latency = constants[C_ACCUMULATE_LATENCY]
     vector_latency = constants[C_VECTOR_LATENCY]
     read_latency = constants[C_STORE_READ_LATENCY]
+    parameter_hold = constants[C_PARAMETER_HOLD]
 
     total = table.shape[0]
     last = total - 1
@@ -183,10 +184,10 @@ def simulate(constants, table, schedule, counters):
     # VECTOR
     load_from = np.int64(0)
     ready = np.int64(0)
-    vector_stream_end = -vector_latency - 1  # nothing streamed yet: the pipeline is empty
-    # two sets of parameters: a new one replaces the older, once its last word has left the pipeline
-    newer_set_end = -vector_latency - 1
-    older_set_end = -vector_latency - 1
+    vector_stream_end = -parameter_hold  # nothing has streamed yet
+    # two sets of parameters: a new one replaces the older, once its last word has streamed
+    newer_set_end = -parameter_hold
+    older_set_end = -parameter_hold
     vector_waiting = False
 
     # STORE
@@ -341,7 +342,7 @@ def simulate(constants, table, schedule, counters):
                 for _ in range(1, table[index, I_BLOCKS]):
                     begin = vector_stream_end + 1
                     if parameters > 0:
-                        load_from = max(load_from, older_set_end + vector_latency + 1) + parameters
+                        load_from = max(load_from, older_set_end + parameter_hold) + parameters
                         begin = max(begin, load_from + 2)
                         older_set_end = newer_set_end
                     vector_stream_end = begin + cost - 1
@@ -480,9 +481,9 @@ def simulate(constants, table, schedule, counters):
                 ready = load_from
                 words = table[index, I_HEAD] + table[index, I_PARAMETERS]
                 if words > 0:
-                    load_from = max(load_from, older_set_end + vector_latency + 1)
+                    load_from = max(load_from, older_set_end + parameter_hold)
                     if table[index, I_TABLE] > 0:
-                        load_from = max(load_from, vector_stream_end + vector_latency + 1)
+                        load_from = max(load_from, vector_stream_end + parameter_hold)
                         words = max(words, table[index, I_TABLE])
                     load_from += words
                     ready = load_from + 2

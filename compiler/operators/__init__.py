@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from npukit.compiler.operators.base import Context, Match, Refused
+from npukit.compiler.operators.base import Context, Match, Refused, used_values
 from npukit.compiler.operators.conv import conv_macs, gemm_macs, match_conv, match_gemm
 from npukit.compiler.operators.elementwise import (
     match_add,
@@ -13,7 +13,7 @@ from npukit.compiler.operators.elementwise import (
     match_reshape,
 )
 
-__all__ = ["MATCHERS", "Context", "Match", "Refused", "macs_of"]
+__all__ = ["MATCHERS", "Context", "Match", "Refused", "macs_of", "used_values"]
 
 MATCHERS: dict[str, Callable[[Context, ir.Node], Match]] = {
     "Conv": match_conv,

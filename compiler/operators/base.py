@@ -1,7 +1,8 @@
 """How an operator is recognised: inputs through DequantizeLinear, output through QuantizeLinear."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import onnx_ir as ir
@@ -20,8 +21,10 @@ __all__ = [
     "dequantized",
     "pair",
     "quantized_output",
+    "ratio",
     "static_shape",
     "tensor_of",
+    "used_values",
     "window_pads",
 ]
 
@@ -67,6 +70,19 @@ class Match:
     alias: bool = False
 
 
+def used_values(node: ir.Node) -> Iterator[ir.Value]:
+    """A node's inputs, and what graphs inside of it (the branches of an If) take from the outside."""
+    yield from (value for value in node.inputs if value is not None)
+    for attribute in node.attributes.values():
+        inner = (attribute.as_graph(),) if attribute.type == ir.AttributeType.GRAPH else ()
+        if attribute.type == ir.AttributeType.GRAPHS:
+            inner = attribute.as_graphs()
+        for graph in inner:
+            own = {value for one in graph for value in one.outputs} | set(graph.inputs)
+            taken = [*graph.outputs, *(value for one in graph for value in used_values(one))]
+            yield from (value for value in taken if value not in own)
+
+
 def constant(value: ir.Value | None) -> NDArray | None:
     """The array of an initializer, or None for anything else."""
     if value is None or value.const_value is None or value.producer() is not None:
@@ -93,8 +109,10 @@ def _parameters(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.integer]
     scale = constant(node.inputs[1])
     if scale is None:
         raise Refused(f"the scale of {node.name} is not constant")
-    if scale.dtype != np.float32 or not np.isfinite(scale).all() or not (scale > 0).all():
-        raise Refused(f"the scale of {node.name} must be positive float32, not {scale.reshape(-1)[0]!r}")
+    wrong = scale[~(np.isfinite(scale) & (scale > 0))].reshape(-1)
+    if scale.dtype != np.float32 or wrong.size:
+        value = f"{wrong[0]}" if wrong.size else f"{scale.dtype}"
+        raise Refused(f"the scale of {node.name} must be positive float32, not {value}")
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         zero_point = constant(node.inputs[2])
         if zero_point is None:
@@ -138,6 +156,22 @@ def tensor_of(value: ir.Value, scale: NDArray, zero_point: NDArray) -> Quantized
     name = value.name or ""
     zero = int(zero_point.reshape(-1)[0]) - (128 if unsigned else 0)
     return QuantizedTensor(name, shape, view, float(scale.reshape(-1)[0]), zero, unsigned, name)
+
+
+def ratio(above: Iterable[NDArray | float], below: Iterable[float]) -> NDArray[np.float32]:
+    """A product of scales over another, each step rounded to fp32.
+
+    Raises:
+        Refused: when it is not a normal number, which the machine does not compute with.
+    """
+    one = np.float32(1)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        top, bottom = (reduce(np.multiply, (np.float32(v) for v in values), one) for values in (above, below))
+        found = np.asarray(top / bottom)
+    wrong = found[~(np.isfinite(found) & (found >= np.finfo(np.float32).tiny))].reshape(-1)
+    if wrong.size:
+        raise Refused(f"its scales make the factor {wrong[0]:g}, which is not a normal fp32 number")
+    return found
 
 
 def activation(value: ir.Value | None, role: str) -> tuple[ir.Value, QuantizedTensor]:
@@ -193,7 +227,7 @@ def quantized_output(
     return tuple(nodes), value, tensor
 
 
-def pair(values: list[int] | tuple[int, ...] | None, default: int) -> tuple[int, int]:
+def pair(values: Sequence[int] | None, default: int) -> tuple[int, int]:
     """A two-element attribute."""
     return (values[0], values[1]) if values else (default, default)
 

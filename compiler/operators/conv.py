@@ -17,9 +17,11 @@ from npukit.compiler.operators.base import (
     dequantized,
     pair,
     quantized_output,
+    ratio,
     static_shape,
     window_pads,
 )
+from npukit.compiler.tiling import kernel_problem
 
 __all__ = ["conv_macs", "gemm_macs", "match_conv", "match_gemm"]
 
@@ -75,14 +77,13 @@ def _bias(value: ir.Value | None, channels: int) -> NDArray[np.int32]:
 
 
 def _layer(
-    node: ir.Node, x: QuantizedTensor, y: QuantizedTensor, weights: NDArray[np.int8], scale: NDArray[np.float32],
+    node: ir.Node, x: QuantizedTensor, y: QuantizedTensor, weights: NDArray[np.int8], multiplier: NDArray[np.float32],
     bias: NDArray[np.int32], strides: tuple[int, int], pads: tuple[int, int, int, int],
     dilations: tuple[int, int], macs: int,
 ) -> ConvLayer:  # fmt: skip
-    """Fold the input's zero point into the bias (wrapping) and the scales into one multiplier."""
+    """Fold the input's zero point into the bias (wrapping)."""
     sums = weights.astype(np.int64).sum(axis=(1, 2, 3))
     folded = (bias.astype(np.int64) - x.zero_point * sums).astype(np.uint32, casting="unsafe").view(np.int32)
-    multiplier = (np.float32(x.scale) * scale) / np.float32(y.scale)
     return ConvLayer(
         node=node.name or "",
         op=node.op_type,
@@ -90,7 +91,7 @@ def _layer(
         output=y.name,
         weights=weights,
         bias=folded,
-        multiplier=np.broadcast_to(multiplier, bias.shape).astype(np.float32),
+        multiplier=np.broadcast_to(multiplier, bias.shape),
         strides=strides,
         pads=pads,
         dilations=dilations,
@@ -115,26 +116,21 @@ def match_conv(context: Context, node: ir.Node) -> Match:
     strides = pair(node.attributes.get_ints("strides"), 1)
     dilations = pair(node.attributes.get_ints("dilations"), 1)
     pads = window_pads(node, x.view[2:], y.view[2:], kernel, strides, dilations)
+    given = node.attributes.get_ints("pads") or (0, 0, 0, 0)
+    if node.attributes.get_string("auto_pad", "NOTSET") == "NOTSET" and (pads[2] > given[2] or pads[3] > given[3]):
+        raise Refused(f"kernel {kernel[0]}x{kernel[1]} with its dilation exceeds the padded input")
     if max(pads) > _MAX_PAD:
         raise Refused(f"padding {list(pads)} exceeds {_MAX_PAD}")
-    if max(kernel) > 64:
-        raise Refused(f"kernel {kernel[0]}x{kernel[1]} exceeds 64")
     if strides[1] > 1023 or dilations[1] * kernel[1] > 32767:
         raise Refused(f"stride {list(strides)} or dilation {list(dilations)} exceeds the address fields")
-    config = context.config
-    if kernel[1] * config.array > config.wgt_depth:
-        raise Refused(
-            f"a kernel row of {kernel[1]} tiles does not fit in wgt_depth {config.wgt_depth}: use a larger configuration"
-        )
-    window = ((kernel[0] - 1) * dilations[0] + 1) * ((kernel[1] - 1) * dilations[1] + 1)
-    if window > config.act_depth:
-        raise Refused(
-            f"one window of {window} words does not fit in act_depth {config.act_depth}: use a larger configuration"
-        )
+    problem = kernel_problem(context.config, kernel, dilations)
+    if problem is not None:
+        raise Refused(f"{problem}: use a larger configuration")
+    multiplier = ratio((x.scale, scale), (y.scale,))
     macs = conv_macs(node)
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
-        return _layer(node, tensors[x.name], y, weights, scale, bias, strides, pads, dilations, macs)
+        return _layer(node, tensors[x.name], y, weights, multiplier, bias, strides, pads, dilations, macs)
 
     return Match(node, nodes, (value,), out, (x, y), build)
 
@@ -155,11 +151,12 @@ def match_gemm(context: Context, node: ir.Node) -> Match:
     bias = _bias(node.inputs[2] if len(node.inputs) > 2 else None, weights.shape[0])
     nodes, out, y = quantized_output(context, node, ("QGemm",))
     static_shape(out)
+    multiplier = ratio((x.scale, scale), (y.scale,))
     macs = gemm_macs(node)
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
         source = tensors[x.name]
         kernel = np.ascontiguousarray(weights).reshape(weights.shape[0], *source.view[1:])
-        return _layer(node, source, y, kernel, scale, bias, (1, 1), (0, 0, 0, 0), (1, 1), macs)
+        return _layer(node, source, y, kernel, multiplier, bias, (1, 1), (0, 0, 0, 0), (1, 1), macs)
 
     return Match(node, nodes, (value,), out, (x, y), build)

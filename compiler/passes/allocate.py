@@ -12,7 +12,8 @@ from npukit.sim.addressing import bank_depth
 
 __all__ = ["AllocatePass", "Allocation", "DoesNotFit"]
 
-_DRAM_ALIGNMENT = 64
+_DRAM_ALIGNMENT = 256
+"""Bytes: a multiple of every memory word and every beat."""
 
 
 class DoesNotFit(Exception):

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from npukit.compiler.errors import ModelError
 
-__all__ = ["MAX_OPSET", "ImportPass", "load_model"]
+__all__ = ["MAX_OPSET", "ImportPass", "load_model", "with_shapes"]
 
 MAX_OPSET = 26
 MAX_IR_VERSION = 13
@@ -68,9 +68,7 @@ class ImportPass:
                 f"the model has IR version {proto.ir_version}; at most {MAX_IR_VERSION} is supported: "
                 f"set model.ir_version = {MAX_IR_VERSION} and save it again"
             )
-        copy = onnx.ModelProto()
-        copy.CopyFrom(proto)
-        self._fix_inputs(copy)
+        copy = with_shapes(proto, self.shapes)
         try:
             onnx.checker.check_model(copy)
             copy = onnx.shape_inference.infer_shapes(copy, strict_mode=True, data_prop=True)
@@ -78,39 +76,71 @@ class ImportPass:
             raise ModelError(f"the model is not valid ONNX: {' '.join(str(error).split())[:300]}") from None
         except ValueError as error:
             raise ModelError(f"the model cannot be checked: {' '.join(str(error).split())[:300]}") from None
-        model = ir.from_proto(copy)
-        for index, node in enumerate(model.graph):
-            if not node.name:
-                node.name = f"{node.op_type}_{index}"
+        try:
+            model = ir.from_proto(copy)
+        except Exception as error:  # onnx-ir raises many classes for a damaged model
+            raise ModelError(f"the model cannot be read: {' '.join(str(error).split())[:300]}") from None
+        _name_nodes(model.graph)
         return model
 
-    def _fix_inputs(self, proto: onnx.ModelProto) -> None:
-        initializers = {tensor.name for tensor in proto.graph.initializer}
-        inputs = [value for value in proto.graph.input if value.name not in initializers]
-        names = [value.name for value in inputs]
-        for name in self.shapes:
-            if name not in names:
-                raise ModelError(f"the model has the inputs {', '.join(names)}, not {name!r}")
-        for value in inputs:
-            shape = value.type.tensor_type.shape
-            fixed = self.shapes.get(value.name)
-            if fixed is not None:
-                if len(fixed) != len(shape.dim):
-                    raise ModelError(
-                        f"input {value.name} has {len(shape.dim)} dimensions, not {len(fixed)}: {list(fixed)}"
-                    )
-                for dim, size in zip(shape.dim, fixed):
-                    if dim.HasField("dim_value") and dim.dim_value != size:
-                        raise ModelError(
-                            f"input {value.name} has the fixed dimension {dim.dim_value}, not {size}"
-                        )
-                    dim.ClearField("dim_param")
-                    dim.dim_value = int(size)
-            dims = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in shape.dim]
-            if any(not isinstance(dim, int) or dim <= 0 for dim in dims):
-                example = ",".join(str(d) if isinstance(d, int) and d > 0 else "1" for d in dims)
-                text = ", ".join(map(str, dims))
-                raise ModelError(
-                    f"input {value.name} has the shape [{text}]; every dimension must be a fixed number above 0: "
-                    f"give it, as in --input-shape {value.name}={example}"
-                )
+
+def with_shapes(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
+    """A copy of a model whose inputs have the given shapes, by name, where it leaves them open.
+
+    Raises:
+        ModelError: an unknown name, a shape that contradicts the model's, or a shape that stays open.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    initializers = {tensor.name for tensor in copy.graph.initializer}
+    inputs = [value for value in copy.graph.input if value.name not in initializers]
+    names = [value.name for value in inputs]
+    for name in shapes:
+        if name not in names:
+            raise ModelError(f"the model has the inputs {', '.join(names)}, not {name!r}")
+    for value in inputs:
+        if not value.type.HasField("tensor_type"):
+            kind = value.type.WhichOneof("value") or "of no type"
+            raise ModelError(f"input {value.name} is {kind.removesuffix('_type')}; only tensors are supported")
+        _fix_shape(value, shapes.get(value.name))
+    return copy
+
+
+def _fix_shape(value: onnx.ValueInfoProto, fixed: Sequence[int] | None) -> None:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        if fixed is None:
+            raise ModelError(
+                f"input {value.name} has no shape: give it, as in --input-shape {value.name}=1,3,224,224"
+            )
+        for _ in fixed:
+            tensor.shape.dim.add()
+    dims = tensor.shape.dim
+    if fixed is not None:
+        if len(fixed) != len(dims):
+            raise ModelError(f"input {value.name} has {len(dims)} dimensions, not {len(fixed)}: {list(fixed)}")
+        for dim, size in zip(dims, fixed, strict=True):
+            if dim.HasField("dim_value") and dim.dim_value != size:
+                raise ModelError(f"input {value.name} has the fixed dimension {dim.dim_value}, not {size}")
+            dim.dim_value = int(size)
+    sizes = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in dims]
+    if any(not isinstance(size, int) or size <= 0 for size in sizes):
+        example = ",".join(str(size) if isinstance(size, int) and size > 0 else "1" for size in sizes)
+        raise ModelError(
+            f"input {value.name} has the shape [{', '.join(map(str, sizes))}]; every dimension must be a fixed "
+            f"number above 0: give it, as in --input-shape {value.name}={example}"
+        )
+
+
+def _name_nodes(graph: ir.Graph) -> None:
+    """Give each node a name of its own: reports, constants and the artifact tell them apart by it."""
+    taken = {node.name for node in graph}
+    seen: set[str | None] = {None, ""}
+    for index, node in enumerate(graph):
+        if node.name in seen:
+            name = f"{node.name or node.op_type}_{index}"
+            while name in taken:
+                name += "_"
+            node.name = name
+            taken.add(name)
+        seen.add(node.name)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from npukit.compiler.layers import QuantizedTensor, Subgraph
-from npukit.compiler.operators import Match
+from npukit.compiler.operators import Match, used_values
 from npukit.compiler.passes.partition import Partition
 
 __all__ = ["LowerPass"]
@@ -19,7 +19,7 @@ class LowerPass:
         """One Subgraph per accelerated part, in the order of execution."""
         outside = {value.name for value in partition.model.graph.outputs}
         for node in partition.host:
-            outside.update(value.name for value in node.inputs if value is not None)
+            outside.update(value.name for value in used_values(node))
         subgraphs = []
         for index, matches in enumerate(partition.subgraphs):
             others = {

@@ -3,19 +3,33 @@
 from dataclasses import dataclass
 
 import onnx_ir as ir
-from onnx_ir.passes.common import IdentityEliminationPass, LiftConstantsToInitializersPass
+from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 __all__ = ["NormalisePass"]
 
 
 @dataclass(frozen=True)
 class NormalisePass:
-    """Lift Constant nodes to initializers and remove Identity nodes, with onnx-ir's own passes."""
+    """Lift Constant nodes to initializers and remove Identity nodes.
+
+    An Identity stays where removing it would rename a tensor: at a graph output, and inside of the
+    graphs that control flow holds (onnx-ir's own pass removes those as well, and ONNX Runtime then
+    refuses a branch that returns an outer tensor).
+    """
 
     name = "normalise"
 
     def run(self, model: ir.Model) -> ir.Model:
         """The same graph, normalised in place."""
-        for step in (LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0), IdentityEliminationPass()):
-            model = step(model).model
+        model = LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model).model
+        for node in list(model.graph):
+            if node.op_type != "Identity" or node.domain not in ("", "ai.onnx"):
+                continue
+            source, result = node.inputs[0], node.outputs[0]
+            if source is None or result.is_graph_output():
+                continue
+            source.shape = source.shape or result.shape
+            source.type = source.type or result.type
+            ir.convenience.replace_all_uses_with(result, source)
+            model.graph.remove(node, safe=True)
         return model

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import onnx
 import onnx_ir as ir
 
-from npukit.compiler.operators import MATCHERS, Context, Match, Refused, macs_of
+from npukit.compiler.operators import MATCHERS, Context, Match, Refused, macs_of, used_values
 from npukit.compiler.oracle import integer_tensors
 from npukit.isa.config import NpuConfig
 
@@ -133,8 +133,8 @@ def _drop_lone_aliases(matches: dict[ir.Node, Match], refused: dict[ir.Node, str
 
 
 def _predecessors(node: ir.Node) -> Iterable[ir.Node]:
-    for value in node.inputs:
-        producer = value.producer() if value is not None else None
+    for value in used_values(node):
+        producer = value.producer()
         if producer is not None:
             yield producer
 

@@ -1,6 +1,7 @@
 """Sum of two tensors: tiles of whole blocks, or of rows of one block."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from npukit.compiler.layers import AddLayer, QuantizedTensor
 from npukit.compiler.schedule.builder import Builder, Region
@@ -53,13 +54,16 @@ def schedule_add(builder: Builder, layer: AddLayer) -> None:
         right = builder.load_region(Region(b, *place), 0)
         height, width = rows[1] - rows[0], columns[1] - columns[0]
         out = Buffer(Memory.ACT, (blocks[1] - blocks[0]) * height * width, layer.output)
-        strides = {"stride_block": height * width, "stride_y": width, "stride_x": 1}
+        steps = {"stride_block": height * width, "stride_y": width, "stride_x": 1}
+        strides: dict[str, Any] = {
+            f"{side}_{name}": value for side in ("a", "b", "out") for name, value in steps.items()
+        }
         instruction = Vector(
             operation=Operation.ADD,
             blocks=blocks[1] - blocks[0],
             height=height,
             width=width,
-            **{f"{side}_{name}": value for side in ("a", "b", "out") for name, value in strides.items()},
+            **strides,
         )
         builder.vector(
             instruction,

@@ -127,8 +127,12 @@ class Builder:
         fill(buffer)
         return buffer
 
-    def constant(self, name: str, make: Callable[[], NDArray]) -> str:
-        """Register a constant in DRAM by name; `make` is called once."""
+    def constant(self, what: str, make: Callable[[], NDArray]) -> str:
+        """Register a constant of the layer in DRAM; `make` is called once. Returns its name.
+
+        The layer's number makes the name unique, which nodes and tensors of any name may be close to.
+        """
+        name = f"layer {self.node}: {what}"
         if name not in self.plan.constants:
             self.plan.constants[name] = np.ascontiguousarray(make()).view(np.uint8).reshape(-1)
         return name
@@ -184,11 +188,11 @@ class Builder:
         return self.resident(memory, key, planes * words, label, fill)
 
     def parameters(self, key: str, operation: Operation, values: dict, blocks: list[NDArray]) -> Buffer:
-        """A descriptor and its blocks' parameters ([words, array] each) in PAR."""
+        """A descriptor and its blocks' parameters ([words, array] each) in PAR; `key` is the layer's own."""
         head = encode_descriptor(self.config, operation, values)
         image = np.concatenate([head, *(np.ascontiguousarray(block).view(np.uint32) for block in blocks)])
-        name = self.constant(f"{key}.parameters", lambda: image)
-        return self.load_constant(Memory.PAR, name, name, len(image), key)
+        name = self.constant(f"{key} parameters", lambda: image)
+        return self.load_constant(Memory.PAR, name, name, len(image), name)
 
     def load_region(self, region: Region, pad_value: int) -> Buffer:
         """A tile of an activation, with its border, in ACT."""

@@ -67,7 +67,7 @@ def _tile(
     size = builder.config.array
     bias, multiplier = _blocks(layer.bias, size), _blocks(layer.multiplier, size)
     parameters = builder.parameters(
-        f"{layer.node}.{group[0]}",
+        f"{layer.node}, block {group[0]},",
         Operation.REQUANTIZE,
         {"zero_point": layer.zero_point, "low": -128, "high": 127},
         [array[block : block + 1] for block in range(*group) for array in (bias, multiplier)],
@@ -132,7 +132,7 @@ def _weights(
     builder: Builder, layer: ConvLayer, shape: ConvShape, group: _Range, channels: _Range, kernel: _Range
 ) -> Buffer:
     size = builder.config.array
-    name = builder.constant(f"{layer.node}.weights", lambda: weight_tiles(layer.weights, size))
+    name = builder.constant(f"{layer.node} weights", lambda: weight_tiles(layer.weights, size))
     kernel_row = shape.kernel[1] * size
     block = shape.kernel[0] * kernel_row
     if kernel[1] - kernel[0] == shape.kernel[0]:

@@ -1,12 +1,12 @@
 """Window operations: maximum, and the sum over a whole image."""
 
+from itertools import product
 from math import gcd
 
-from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import GlobalAverageLayer, MaxPoolLayer
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
-from npukit.compiler.tiling import parts
+from npukit.compiler.tiling import average_window, parts, window_words
 from npukit.isa.instructions import Memory, Operation, Vector
 
 __all__ = ["schedule_global_average", "schedule_maxpool"]
@@ -27,21 +27,16 @@ def _phases(stride: int, dilation: int, width: int) -> tuple[int, int]:
 def schedule_maxpool(builder: Builder, layer: MaxPoolLayer) -> None:
     """Emit a max pooling's tasks: tiles of output rows, then columns, then blocks."""
     config = builder.config
-    x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
+    y = builder.tensor(layer.output)
     batch, channels, height, width = y.view
-    most = config.act_depth * min(config.act_banks, 4) // 8
+    most = window_words(config)
 
     def reach(size: int, axis: int) -> int:
         return (size - 1) * layer.strides[axis] + (layer.kernel[axis] - 1) * layer.dilations[axis] + 1
 
     columns_most = max(
-        (size for size in range(1, width + 1) if reach(size, 1) * reach(1, 0) <= most and size <= 1024), default=0
+        size for size in range(1, width + 1) if reach(size, 1) * reach(1, 0) <= most and size <= 1024
     )
-    if columns_most == 0:
-        raise CompileError(
-            f"{layer.node}: a window of {layer.kernel} does not fit in {most} words; "
-            "use a configuration with a larger act_depth"
-        )
     rows_most = max(
         size for size in range(1, height + 1) if reach(size, 0) * reach(columns_most, 1) <= most and size <= 1024
     )
@@ -112,14 +107,15 @@ def schedule_global_average(builder: Builder, layer: GlobalAverageLayer) -> None
     config = builder.config
     x = builder.tensor(layer.inputs[0])
     batch, channels, height, width = x.view
-    most = config.max_window
-    strip = max(1, config.act_depth * min(config.act_banks, 4) // 8 // width // most) * most
-    area = min(strip, height) * width
+    most, words = average_window(config), window_words(config)
+    wide = width if most * width <= words else words // most // most * most
+    strip = max(1, words // wide // most) * most
+    area = min(strip, height) * wide
     partial = -(-height // most) * -(-width // most)
-    per_tile = max(1, min(256, config.act_depth * min(config.act_banks, 4) // 8 // area, config.acc_depth // partial // 2))
+    per_tile = max(1, min(256, words // area, config.acc_depth // partial // 2))
     for index in range(batch):
         for blocks in parts(-(-channels // config.array), per_tile):
-            _average_tile(builder, layer, index, blocks, strip)
+            _average_tile(builder, layer, index, blocks, (strip, wide))
 
 
 def _sum(
@@ -127,8 +123,8 @@ def _sum(
     out_pitch: int, out_plane: int, blocks: int, out_memory: Memory,
     parameters: Buffer | None = None, capture: CaptureBox | None = None,
 ) -> None:  # fmt: skip
-    """Sum windows of at most max_window over size[0] x size[1] words; results `out_pitch` apart."""
-    most = builder.config.max_window
+    """Sum windows over size[0] x size[1] words; results `out_pitch` apart."""
+    most = average_window(builder.config)
     for row_index, (first_y, rows, tall) in enumerate(_windows(size[0], most)):
         for column_index, (first_x, columns, wide) in enumerate(_windows(size[1], most)):
             instruction = Vector(
@@ -162,10 +158,11 @@ def _sum(
 
 
 def _average_tile(
-    builder: Builder, layer: GlobalAverageLayer, batch: int, blocks: tuple[int, int], strip: int
+    builder: Builder, layer: GlobalAverageLayer, batch: int, blocks: tuple[int, int], tile: tuple[int, int]
 ) -> None:
+    """Average one image's blocks; `tile` is the most rows and columns to load at once."""
     config = builder.config
-    most = config.max_window
+    most = average_window(config)
     x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
     height, width = x.view[2:]
     count = blocks[1] - blocks[0]
@@ -190,15 +187,14 @@ def _average_tile(
     else:
         size = -(-height // most), -(-width // most)
         partial = Buffer(Memory.ACC, count * size[0] * size[1], layer.output)
-        for first in range(0, height, strip):
-            rows = (first, min(height, first + strip))
-            region = Region(x, config.array, batch, blocks, rows, (0, width))
+        for first_y, first_x in product(range(0, height, tile[0]), range(0, width, tile[1])):
+            rows, columns = (first_y, min(height, first_y + tile[0])), (first_x, min(width, first_x + tile[1]))
+            region = Region(x, config.array, batch, blocks, rows, columns)
             source = Operand("a", builder.load_region(region, 0))
-            place = Operand("out", partial, first // most * size[1], write=True)
-            tall = rows[1] - rows[0]
+            place = Operand("out", partial, first_y // most * size[1] + first_x // most, write=True)
             _sum(
-                builder, source, place, (tall, width), width, tall * width, size[1], size[0] * size[1],
-                count, Memory.ACC,
+                builder, source, place, (region.rows, region.columns), region.columns,
+                region.rows * region.columns, size[1], size[0] * size[1], count, Memory.ACC,
             )  # fmt: skip
         while max(size) > most:
             smaller = -(-size[0] // most), -(-size[1] // most)

@@ -6,11 +6,11 @@
 import argparse
 import os
 import sys
+from typing import NoReturn
 
 import npukit
 from npukit.cli import asm, check, compile, configs, run, zoo
-from npukit.driver.device import DeviceError
-from npukit.errors import USER_ERRORS
+from npukit.errors import TOOL_ERRORS, USER_ERRORS
 
 __all__ = ["main"]
 
@@ -18,8 +18,15 @@ _COMMANDS = (zoo, check, compile, run, asm, configs)
 _EXIT_CODES = "exit codes: 0 done, 1 a difference was found, 2 bad input, 3 a tool or device failed, 130 interrupted"
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="npukit",
         description="NPU co-design kit: compile models to accelerator instructions, simulate them cycle by cycle.",
         epilog=_EXIT_CODES,
@@ -35,10 +42,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     options = _parser().parse_args(arguments)
     try:
-        return options.run(options)
+        code = options.run(options)
+        sys.stdout.flush()  # here, so that a reader that has gone is noticed
+        return code
     except USER_ERRORS as error:
         return _report(error, 2)
-    except DeviceError as error:
+    except TOOL_ERRORS as error:
         return _report(error, 3)
     except BrokenPipeError:
         # the reader has gone; point stdout elsewhere so that closing it raises nothing
@@ -52,6 +61,3 @@ def _report(message: object, code: int) -> int:
     print(f"npukit: {' '.join(str(message).split())}", file=sys.stderr)
     return code
 
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,7 @@
 """`npukit disasm` and `npukit asm`: programs as text, and text as programs."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,10 +9,9 @@ from npukit.cli.common import add_config, add_output, chosen_config, print_json,
 from npukit.driver.executor import programs_of
 from npukit.errors import UsageError
 from npukit.isa.assembly import assemble, disassemble
-from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import End, InstructionError
+from npukit.isa.instructions import End, Instruction, InstructionError, Vector
 from npukit.isa.program import Program
-from npukit.npufile import read_model, write_bytes
+from npukit.npufile import check_writable, read_model, write_bytes
 from npukit.sim.judge import judge, refuse
 
 __all__ = ["add_parsers"]
@@ -58,6 +58,8 @@ def _program(path: str, subgraph: str | None) -> Program:
 def _disassemble(options: argparse.Namespace) -> int:
     program = _program(options.file, options.subgraph)
     say_config(options, program.config)
+    if options.output is not None:
+        check_writable(options.output)
     notes = [""] * len(program.instructions)
     for node in program.nodes:
         notes[node.first] = f"{node.op} {node.name}"
@@ -72,13 +74,28 @@ def _disassemble(options: argparse.Namespace) -> int:
     return 0
 
 
+def _same_work(like: Program, instructions: Sequence[Instruction]) -> bool:
+    """Whether tables that number `like`'s instructions hold for others as well."""
+
+    def shape(program: Sequence[Instruction], index: int) -> tuple[int, ...] | None:
+        one = program[index]
+        return (one.blocks, one.height, one.width) if isinstance(one, Vector) else None
+
+    return len(instructions) == len(like.instructions) and all(
+        shape(instructions, capture.instruction) == shape(like.instructions, capture.instruction)
+        for capture in like.captures
+    )
+
+
 def _assemble(options: argparse.Namespace) -> int:
     like = _program(options.like, options.subgraph) if options.like is not None else None
-    config = chosen_config(options, like.config if like is not None else NpuConfig())
-    assert config is not None
+    config = chosen_config(options, like.config if like is not None else None)
     if like is not None and config != like.config:
         raise UsageError("--like gives the configuration; leave out --config and --set")
     say_config(options, config)
+    check_writable(options.output)
+    if options.dram_bytes < 0:
+        raise UsageError(f"--dram-bytes must be 0 or above, not {options.dram_bytes}")
     try:
         instructions = assemble(Path(options.file).read_text(encoding="utf-8"))
     except OSError as error:
@@ -89,13 +106,14 @@ def _assemble(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.file}: {error}") from None
     if not instructions or not isinstance(instructions[-1], End):
         raise UsageError(f"{options.file}: the last instruction must be END")
-    initialised = [(0, options.dram_bytes)]
-    if like is not None:
-        program = replace(like, instructions=tuple(instructions))
-        initialised = [(0, like.dram_bytes)]
-    else:
+    if like is None:
         program = Program(config, tuple(instructions), dram_bytes=options.dram_bytes, name="program")
-    refuse(judge(config, instructions, program.dram_bytes, initialised))
+    elif _same_work(like, instructions):
+        program = replace(like, instructions=tuple(instructions))
+    else:
+        say(options, "the instructions do other work than those of --like: its layers and captures are left out")
+        program = replace(like, instructions=tuple(instructions), nodes=(), captures=(), captured={}, aliases={})
+    refuse(judge(config, instructions, program.dram_bytes, [(0, program.dram_bytes)]))
     write_bytes(options.output, program.to_bytes())
     say(options, f"wrote {options.output}: {len(instructions)} instructions")
     if options.json:

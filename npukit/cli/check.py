@@ -14,7 +14,6 @@ from npukit.cli.common import (
 )
 from npukit.cli.report import offload_json, offload_text
 from npukit.compiler.pipeline import check_model
-from npukit.isa.config import NpuConfig
 
 __all__ = ["add_parsers"]
 
@@ -32,8 +31,7 @@ def add_parsers(commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    config = chosen_config(options, NpuConfig())
-    assert config is not None
+    config = chosen_config(options)
     say_config(options, config)
     partition = check_model(options.model, config, shapes_of(options)).partition
     if options.json:

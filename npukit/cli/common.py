@@ -68,14 +68,12 @@ def shapes_of(options: argparse.Namespace) -> dict[str, list[int]]:
     return shapes
 
 
-def chosen_config(options: argparse.Namespace, default: NpuConfig | None = None) -> NpuConfig | None:
-    """The configuration that `--config` and `--set` ask for; `default` where they ask for nothing.
+def chosen_config(options: argparse.Namespace, default: NpuConfig | None = None) -> NpuConfig:
+    """The configuration that `--config` and `--set` ask for, over `default`, or the default preset.
 
     Raises:
         ConfigError: unknown name or field, or a value that breaks a rule.
     """
-    if options.config is None and not options.fields:
-        return default
     base = load_config(options.config) if options.config is not None else default or NpuConfig()
     values: dict[str, Any] = {}
     for text in options.fields:

@@ -17,8 +17,7 @@ from npukit.cli.report import offload_json, offload_text
 from npukit.compiler.pipeline import PASSES, compile_model
 from npukit.compiler.text import describe
 from npukit.errors import UsageError
-from npukit.isa.config import NpuConfig
-from npukit.npufile import write_artifact
+from npukit.npufile import check_writable, write_artifact
 
 __all__ = ["add_parsers"]
 
@@ -47,16 +46,17 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError("compile needs -o F, or --stop-after PASS, and not both")
     if options.stop_after is not None and options.json:
         raise UsageError("--stop-after prints text; leave out --json")
-    config = chosen_config(options, NpuConfig())
-    assert config is not None
+    config = chosen_config(options)
     say_config(options, config)
+    if options.output is not None:
+        check_writable(options.output)
     start = perf_counter()
     result = compile_model(options.model, config, shapes_of(options), options.stop_after)
     seconds = perf_counter() - start
     if options.stop_after is not None:
         print(describe(result.stages[options.stop_after]))
         return 0
-    assert result.artifact is not None
+    assert result.artifact is not None and options.output is not None
     write_artifact(options.output, result.artifact)
     count = sum(len(program.instructions) for program in result.programs)
     if options.json:

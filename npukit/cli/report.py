@@ -3,13 +3,14 @@
 from typing import Any
 
 from npukit.cli.common import shape_text, thousands
+from npukit.compiler.artifact import Offload
 from npukit.compiler.passes.partition import Partition
 from npukit.profile import Profile
 
 __all__ = ["layer_table", "offload_json", "offload_text"]
 
 
-def offload_json(partition: Partition, boundary_bytes: int | None = None) -> dict[str, Any]:
+def offload_json(partition: Partition | Offload, boundary_bytes: int | None = None) -> dict[str, Any]:
     """Nodes and MACs taken over, and a reason for each node that stays."""
     result: dict[str, Any] = {
         "nodes": partition.nodes,
@@ -23,7 +24,7 @@ def offload_json(partition: Partition, boundary_bytes: int | None = None) -> dic
     return result
 
 
-def offload_text(partition: Partition) -> str:
+def offload_text(partition: Partition | Offload) -> str:
     """The same as text."""
     share = 100 * partition.macs / partition.macs_total if partition.macs_total else 0.0
     lines = [

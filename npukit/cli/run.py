@@ -2,7 +2,9 @@
 
 import argparse
 import resource
+import zipfile
 from dataclasses import asdict
+from io import BytesIO
 
 import numpy as np
 import onnx
@@ -24,11 +26,18 @@ from npukit.cli.report import layer_table, offload_json, offload_text
 from npukit.compare import Comparison, Oracle, compare
 from npukit.driver.executor import programs_of
 from npukit.errors import UsageError
-from npukit.npufile import read_model, write_bytes
+from npukit.npufile import check_writable, read_model, write_bytes
 from npukit.session import DEVICES, Session
 from npukit.sim.dram import DramModel
 
 __all__ = ["add_parsers"]
+
+_FLOATS = (
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.DOUBLE,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.BFLOAT16,
+)
 
 
 def add_parsers(commands) -> None:
@@ -65,14 +74,29 @@ def _check_options(options: argparse.Namespace) -> DramModel:
         raise UsageError("--input and --seed both give the inputs: use one of them")
     if options.reference is not None and not options.compare:
         raise UsageError("--reference goes with --compare")
+    if options.seed is not None and options.seed < 0:
+        raise UsageError(f"--seed must be 0 or above, not {options.seed}")
+    if options.output:
+        check_writable(options.output)
     try:
         return DramModel(latency=options.dram_latency)
     except ValueError as error:
         raise UsageError(f"--dram-latency: {error}") from None
 
 
+def _check_reference(options: argparse.Namespace, compiled: bool) -> None:
+    if options.reference is not None and not compiled:
+        raise UsageError("--reference goes with a compiled model; an ONNX model is its own reference")
+    if options.compare and compiled and options.reference is None:
+        raise UsageError("a compiled model has nothing to compare with: give its source with --reference MODEL")
+
+
 def random_inputs(inputs: list[onnx.ValueInfoProto], seed: int) -> dict[str, NDArray]:
-    """Inputs of a seed: floats uniform in [0, 1), integers over their whole range."""
+    """Inputs of a seed: floats uniform in [0, 1), integers over their whole range.
+
+    Raises:
+        UsageError: an input of another kind.
+    """
     generator = np.random.default_rng(seed)
     arrays = {}
     for value in inputs:
@@ -84,8 +108,11 @@ def random_inputs(inputs: list[onnx.ValueInfoProto], seed: int) -> dict[str, NDA
             arrays[value.name] = generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
         elif dtype == np.bool_:
             arrays[value.name] = generator.integers(0, 2, shape).astype(np.bool_)
-        else:
+        elif tensor.elem_type in _FLOATS:
             arrays[value.name] = generator.random(shape).astype(dtype)
+        else:
+            kind = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
+            raise UsageError(f"input {value.name} is {kind}, for which there are no random values: give --input F.npz")
     return arrays
 
 
@@ -100,10 +127,12 @@ def _read_inputs(path: str) -> dict[str, NDArray]:
 
 
 def _write_outputs(path: str, outputs: dict[str, NDArray]) -> None:
-    from io import BytesIO
-
+    """A .npz file, by hand: `numpy.savez` takes names as keywords, and has some of its own."""
     buffer = BytesIO()
-    np.savez(buffer, **outputs)  # type: ignore[arg-type]
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, array in outputs.items():
+            with file.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
     write_bytes(path, buffer.getvalue())
 
 
@@ -111,13 +140,10 @@ def _run(options: argparse.Namespace) -> int:
     dram = _check_options(options)
     model = read_model(options.model)
     compiled = programs_of(model)
-    default = next(iter(compiled.values())).config if compiled else None
-    config = chosen_config(options, default)
-    reference = model
-    if options.compare and compiled:
-        if options.reference is None:
-            raise UsageError("a compiled model has nothing to compare with: give its source with --reference MODEL")
-        reference = read_model(options.reference)
+    config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
+    say_config(options, config)
+    _check_reference(options, bool(compiled))
+    reference = read_model(options.reference) if options.reference else None
     session = Session(
         model,
         config,
@@ -127,14 +153,14 @@ def _run(options: argparse.Namespace) -> int:
         compute=not options.timing_only,
         capture=options.compare,
     )
-    say_config(options, session.config)
     seed = options.seed or 0
     inputs = _read_inputs(options.input) if options.input else random_inputs(session.inputs, seed)
-    if options.output:
-        _check_folder(options.output)
     outputs = session.run(inputs)
     comparison = None
     if options.compare:
+        if session.compilation is not None:
+            reference = session.compilation.source
+        assert reference is not None
         comparison = compare(session, Oracle(reference), inputs, outputs)
     if options.output:
         _write_outputs(options.output, outputs)
@@ -143,13 +169,6 @@ def _run(options: argparse.Namespace) -> int:
     else:
         _print(options, session, comparison)
     return 1 if comparison is not None and comparison.mismatches else 0
-
-
-def _check_folder(path: str) -> None:
-    from pathlib import Path
-
-    if not Path(path).parent.is_dir():
-        raise UsageError(f"cannot write {path}: the folder {Path(path).parent} does not exist")
 
 
 def _json(
@@ -168,11 +187,10 @@ def _json(
         "utilization": profile.utilization,
         "seconds": profile.seconds,
         "memory_peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "offload": offload_json(session.offload, profile.boundary_bytes),
         "counters": profile.counters,
         "layers": [asdict(layer) for layer in profile.layers],
     }
-    if session.compilation is not None:
-        result["offload"] = offload_json(session.compilation.partition, profile.boundary_bytes)
     if comparison is not None:
         result["compare"] = comparison.to_json()
     return result
@@ -180,8 +198,7 @@ def _json(
 
 def _print(options: argparse.Namespace, session: Session, comparison: Comparison | None) -> None:
     profile = session.profile
-    if session.compilation is not None:
-        print(offload_text(session.compilation.partition))
+    print(offload_text(session.offload))
     if profile.layers:
         print(layer_table(profile))
     say(

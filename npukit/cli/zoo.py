@@ -1,11 +1,12 @@
 """`npukit zoo`: models that come with the kit."""
 
 import argparse
+from dataclasses import asdict
 
 from npukit import zoo
 from npukit.cli.common import add_output, print_json, say
 from npukit.errors import UsageError
-from npukit.npufile import write_bytes
+from npukit.npufile import check_writable, write_bytes
 
 __all__ = ["add_parsers"]
 
@@ -25,18 +26,20 @@ def _run(options: argparse.Namespace) -> int:
     if options.name is None or options.list:
         if options.name is not None:
             raise UsageError("zoo takes --list or a NAME, not both")
-        entries = [vars(entry) if hasattr(entry, "__dict__") else entry for entry in zoo.ZOO.values()]
+        if options.output is not None:
+            raise UsageError("-o goes with the NAME of a model")
         if options.json:
-            print_json({"schema": 1, "models": [{**entry} for entry in entries]})
+            print_json({"schema": 1, "models": [asdict(entry) for entry in zoo.ZOO.values()]})
         else:
             for entry in zoo.ZOO.values():
                 print(f"{entry.name:<14}{', '.join(entry.precisions):<14}{entry.description}")
         return 0
+    path = options.output or f"{options.name}.onnx"
+    check_writable(path)
     try:
         data = zoo.load(options.name, options.precision)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    path = options.output or f"{options.name}.onnx"
     write_bytes(path, data)
     say(options, f"wrote {path}: {len(data)} bytes")
     if options.json:

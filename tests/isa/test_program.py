@@ -50,7 +50,10 @@ PROGRAM = Program(
     ),
     nodes=(NodeInfo("conv", "Conv", ((1, 3, 5, 5), (9, 3, 1, 1)), (1, 9, 5, 5), 675, 0, 3),),
     captures=(Capture(2, "inner", 0, 1, 2, 3, step_y=-1), Capture(3, "result", 0, 0, 0, 0)),
-    captured={"inner": ((1, 9, 5, 5), "int8"), "result": ((1, 9, 5, 5), "uint8")},
+    captured={
+        "inner": ((1, 9, 5, 5), (1, 9, 5, 5), "int8"),
+        "result": ((1, 9, 5, 5), (9, 25), "uint8"),
+    },
     aliases={"flat": ("inner", (1, 225))},
     name="test",
 )
@@ -192,7 +195,7 @@ def test_loading_executes_nothing() -> None:
         name=text,
         tensors=(replace(PROGRAM.tensors[0], name=text, role=text, dtype=text),),
         nodes=(replace(PROGRAM.nodes[0], name=text, op=text),),
-        captured={text: ((1,), text)},
+        captured={text: ((1,), (1, 1), text)},
     )
     assert Program.from_bytes(evil.to_bytes()) == evil
     banned = {"eval", "exec", "compile", "__import__", "pickle", "marshal", "globals", "importlib"}

@@ -117,18 +117,20 @@ def _beat_slots(config: NpuConfig, store: Store) -> Iterator[tuple[int, bool, bo
 def _stream(config: NpuConfig, vector: Vector) -> int:
     """Stream cycles of one block, counted word by word."""
     lanes = (
-        config.fma_lanes if vector.operation in (Operation.ADD, Operation.ADD_FIXED) else config.vector_lanes
+        config.fma_lanes if vector.has_two_sources else config.vector_lanes
     )
     plain = vector.operation in (Operation.COPY, Operation.CONVERT, Operation.FILL)
     passes = 1 if plain else config.array // lanes
     cycles = 0
     for _ in range(vector.height):
         for x in range(vector.width):
-            if vector.is_window:
+            if vector.operation is Operation.SUM:
+                cycles += vector.window_height * vector.window_width * passes
+            elif vector.is_window:
                 new = vector.window_width if x == 0 else min(vector.window_step, vector.window_width)
                 for _ in range(vector.window_height):
                     groups = len(range(0, vector.window_width, config.vector_taps))
-                    cycles += max(new, groups * passes)
+                    cycles += new + groups * passes - 1
             else:
                 one_port = (vector.a_memory, vector.a_bank) == (vector.b_memory, vector.b_bank)
                 cycles += max(passes, 2 if vector.has_two_sources and one_port else 1)
@@ -488,7 +490,7 @@ class _Machine:
                 return False
             if is_table:  # the one table is free once the pipeline is empty
                 streaming = self.stream_left > 0 or self.block_sets
-                if streaming or self.cycle < self.last_stream + self.timing.vector_latency + 1:
+                if streaming or self.cycle < self.last_stream + self.timing.parameter_hold:
                     return False
             left = words
             self._edge(self.loads.popleft)
@@ -518,7 +520,7 @@ class _Machine:
             self._set(stream_left=left - 1, last_stream=self.cycle)
         if left == 1:
             if self.stream_set is not None and self.stream_set not in self.block_sets[:1]:
-                self._edge(self.stream_set.leave, self.cycle + self.timing.vector_latency + 1)
+                self._edge(self.stream_set.leave, self.cycle + self.timing.parameter_hold)
             if not self.block_sets:
                 ended = self.vector_running
                 assert ended is not None

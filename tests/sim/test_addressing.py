@@ -109,8 +109,8 @@ def test_matrix() -> None:
 
 BASE = Vector(
     parameters=5, blocks=2, height=3, width=4, a_memory=Memory.ACC, a_bank=1, a_offset=6, a_stride_block=20,
-    a_stride_y=5, a_stride_x=1, out_bank=2, out_offset=7, out_stride_block=12, out_stride_y=4, out_stride_x=-1,
-    wrap=6,
+    a_stride_y=5, a_stride_x=1, out_bank=2, out_offset=7, out_stride_block=12, out_stride_y=4,
+    out_stride_x=-1, wrap=6,
 )  # fmt: skip
 
 

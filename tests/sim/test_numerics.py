@@ -81,6 +81,21 @@ def test_requantize_random(oracles: ModuleType) -> None:
         check_requantize(oracles, accumulators, int(random.integers(-5000, 5000)), multiplier, -7)
 
 
+@pytest.mark.parametrize(
+    ("accumulator", "multiplier", "result"),
+    [
+        (5, np.float32(0.1), 0),  # 0.50000000745, in fp32 a tie
+        (25, np.float32(0.1), 2),
+        (2**24 + 3, np.float32(3 * 2.0**-25 * (1 - 2.0**-22)), 2),  # the sum becomes 2**24 + 4 first
+    ],
+)
+def test_each_rounding_of_requantisation_counts(
+    accumulator: int, multiplier: np.float32, result: int
+) -> None:
+    values, zero = np.array([accumulator, -accumulator], np.int32), np.int32(0)
+    assert numerics.requantize(values, zero, multiplier, 0, -128, 127).tolist() == [result, -result]
+
+
 def test_ties_go_to_even_after_a_wrapping_bias() -> None:
     half = np.float32(0.5)
     values = np.array([1, 3, 5, -1, -3], np.int32)
@@ -268,7 +283,7 @@ def test_multiply(
     a: int, b: int, zeros: tuple[int, int, int], multiplier: float, oracles: ModuleType
 ) -> None:
     result = numerics.multiply(
-        np.array([a]), np.array([b]), zeros[0], zeros[1], np.float32(multiplier), np.float32(zeros[2]), 0, 255
+        np.array([a]), np.array([b]), zeros[0], zeros[1], np.float32(multiplier), zeros[2], 0, 255
     )  # fmt: skip
     scaled = oracles.to_float32(Fraction((a - zeros[0]) * (b - zeros[1])) * Fraction(multiplier))
     shifted = oracles.to_float32(Fraction(scaled) + zeros[2])
@@ -277,7 +292,7 @@ def test_multiply(
 
 def test_multiply_adds_the_zero_point_before_it_rounds() -> None:
     # 5 * 1 * 0.5 = 2.5: with zero point 1, rne(3.5) = 4, not rne(2.5) + 1 = 3
-    result = numerics.multiply(np.array([5]), np.array([1]), 0, 0, np.float32(0.5), np.float32(1), -128, 127)
+    result = numerics.multiply(np.array([5]), np.array([1]), 0, 0, np.float32(0.5), 1, -128, 127)
     assert result.tolist() == [4]
 
 
@@ -355,5 +370,5 @@ def test_add_and_multiply_are_those_of_onnx_runtime(
         ours = numerics.add(a, b, ra, rb, offset, low, high)
         assert (ours == run_operator("QLinearAdd", a, b, parameters)).all(), (seed, parameters)
         multiplier = np.float32(scales[0] * scales[1]) / scales[2]
-        ours = numerics.multiply(a, b, az, bz, multiplier, np.float32(yz), low, high)
+        ours = numerics.multiply(a, b, az, bz, multiplier, yz, low, high)
         assert (ours == run_operator("QLinearMul", a, b, parameters)).all(), (seed, parameters)

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from npukit.isa.assembly import assemble, disassemble
@@ -129,7 +130,7 @@ def _random_vector(rng: random.Random, config: NpuConfig) -> Vector:
         return memory, rng.randrange(config.act_banks if memory is Memory.ACT else config.acc_banks)
 
     (a, a_bank), (b, b_bank), (out, out_bank) = place(), place(), place()
-    more = {}
+    more: dict[str, Any] = {}
     if operation in TWO_SOURCE_OPERATIONS:
         more = {"b_memory": b, "b_bank": b_bank}
     if operation in WINDOW_OPERATIONS:
@@ -212,7 +213,7 @@ def test_random_programs_take_the_same_cycles(seed: int) -> None:
     "dram, text, column, index, cycle",
     [
         # the second STORE waits for the first, which still has addresses to send
-        (DramModel(), "STORE rows=3\nSTORE\nEND\n", "start", 1, 113),
+        (DramModel(), "STORE rows=8\nSTORE\nEND\n", "start", 1, 126),
         # nothing has streamed, so the first TABLE need not wait for the pipeline to empty
         (DramModel(latency=1), "VECTOR operation=TABLE\nEND\n", "start", 0, 73),
         # LOAD's second address waits for the DRAM and stays when FETCH wants to ask as well
@@ -240,9 +241,8 @@ def test_example_in_the_document() -> None:
     assert [name for _, name, _ in rows] == [one.mnemonic for one in program]
     for index, (number, _, cycles) in enumerate(rows):
         assert int(number) == index
-        assert [int(one) for one in cycles.split(" | ")] == [
-            getattr(schedule, name)[index] for name in COLUMNS
-        ]
+        expected = [getattr(schedule, name)[index] for name in COLUMNS]
+        assert [int(cell) for cell in cycles.split(" | ")] == expected
     sentence = DOCUMENT[DOCUMENT.index("The counters are `cycles`") :]
     stated = {name: int(value) for name, value in re.findall(r"`([a-z_]+)` (\d+)", sentence)}
     assert stated == {name: value for name, value in schedule.counters.items() if value}
@@ -258,7 +258,7 @@ def test_example_in_the_document() -> None:
         ("Ls, ", "store_read_latency"),
         ("instructions in a FETCH burst", "fetch_burst"),
         ("passes of a word, requantise", "requantise_passes"),
-        ("passes of a word, ADD", "add_passes"),
+        ("passes of a word, two sources", "two_source_passes"),
     ],
 )
 def test_constants_in_the_document(row: str, constant: str) -> None:

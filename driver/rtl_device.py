@@ -1,0 +1,318 @@
+"""The hardware itself as a device: the Verilated core, in front of the reference DRAM."""
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from npukit.driver.device import ALIGNMENT, DeviceError
+from npukit.driver.rtl_build import ToolError, build_library
+from npukit.hw.verilog import core_verilog
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import ENGINES, Engine, Instruction
+from npukit.sim.dram import DramModel
+from numpy.typing import NDArray
+
+__all__ = ["EVENTS", "EngineTrace", "RtlDevice", "Stalls", "ToolError"]
+
+EVENTS = ("queue", "issue", "start", "end")
+"""Events of an instruction, in the order in which the harness counts them."""
+_CHUNK = 20_000
+"""Cycles between two looks at the clock."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stalls:
+    """Random back-pressure: each cycle, each handshake of the other side is withheld with that chance.
+
+    Signals that are not valid carry rubbish then. Cycles are no longer those of the simulator.
+    """
+
+    seed: int
+    percent: int = 30
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.percent < 100:
+            raise ValueError(f"percent must be from 0 to 99, not {self.percent}")
+
+
+@dataclass(frozen=True)
+class EngineTrace:
+    """Cycles, int64 and counted from cycle 0, in which an engine's instructions did what the name says.
+
+    Instructions are in the engine's order, which is program order; so entry i of each is the same one.
+    """
+
+    queue: NDArray[np.int64]
+    issue: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+
+def _to_stderr(text: str) -> None:
+    print(f"npukit: {text}", file=sys.stderr, flush=True)
+
+
+def _bind(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    handle, integer, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+    signatures: dict[str, tuple[type | None, list]] = {
+        "npu_create": (handle, []),
+        "npu_destroy": (None, [handle]),
+        "npu_reset": (None, [handle]),
+        "npu_set_dram": (None, [handle, ctypes.c_uint64, integer, integer, handle, ctypes.c_uint64]),
+        "npu_set_stalls": (None, [handle, ctypes.c_uint64, integer]),
+        "npu_write_register": (integer, [handle, ctypes.c_uint32, ctypes.c_uint32]),
+        "npu_read_register": (integer, [handle, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32)]),
+        "npu_run": (long, [handle, long]),
+        "npu_running": (integer, [handle]),
+        "npu_cycles": (long, [handle]),
+        "npu_last_activity": (long, [handle]),
+        "npu_trace": (long, [handle, integer, integer, ctypes.POINTER(ctypes.POINTER(long))]),
+        "npu_violation": (ctypes.c_char_p, [handle]),
+        "npu_clear_violation": (None, [handle]),
+        "npu_open_vcd": (integer, [handle, ctypes.c_char_p, long, long]),
+        "npu_flush_vcd": (None, [handle]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class RtlDevice:
+    """The core of the given configuration, simulated by Verilator, in front of the reference DRAM.
+
+    The model is built when the device is made, once for each configuration and state of the hardware,
+    which takes from seconds to minutes. `close` frees it; so does a `with` block, or the end of the object.
+
+    Attributes:
+        memory: all bytes of memory, which the model reads and writes itself.
+        max_cycles: if not None, a run of more cycles than that is an error.
+    """
+
+    _handle: int | None = None  # here, for `close` after an `__init__` that failed
+
+    def __init__(
+        self,
+        config: NpuConfig,
+        dram: DramModel | None = None,
+        memory_bytes: int = 1 << 30,
+        vcd: str | os.PathLike[str] | None = None,
+        vcd_cycles: tuple[int, int] | None = None,
+        *,
+        verilog: str | None = None,
+        stalls: Stalls | None = None,
+        max_cycles: int | None = None,
+        progress: Callable[[str], None] = _to_stderr,
+    ) -> None:
+        """Build, load and reset the core.
+
+        Args:
+            config: its configuration.
+            dram: latency and bursts in flight.
+            memory_bytes: a multiple of 4096; they take host memory only once they are used.
+            vcd: file for waveforms, 10 time units to a cycle.
+            vcd_cycles: first and last cycle of each run to write; then time 0 is cycle 0 of the first
+                run, and each further one follows the last. Default: everything from the reset on.
+            verilog: module `npu` to use in place of the core.
+            stalls: random back-pressure.
+            max_cycles: see the class.
+            progress: gets a line of text when something takes long; default: stderr.
+
+        Raises:
+            ToolError: when a tool that is needed is missing or fails.
+            ValueError: when `memory_bytes` or `vcd_cycles` is not what it must be.
+        """
+        if memory_bytes <= 0 or memory_bytes % ALIGNMENT:
+            raise ValueError(f"memory_bytes must be a multiple of {ALIGNMENT}, not {memory_bytes}")
+        if vcd_cycles is not None and not 0 <= vcd_cycles[0] <= vcd_cycles[1]:
+            raise ValueError(f"vcd_cycles must be a first and a last cycle, not {vcd_cycles}")
+        self._config = config
+        self.max_cycles = max_cycles
+        text = core_verilog(config) if verilog is None else verilog
+        self._library = _bind(build_library(config, text, trace=vcd is not None, progress=progress))
+        self.memory: NDArray[np.uint8] = np.zeros(memory_bytes, np.uint8)
+        self._handle = self._library.npu_create()
+        self.set_dram(dram or DramModel())
+        if stalls is not None:
+            self._library.npu_set_stalls(self._handle, stalls.seed & (1 << 64) - 1, stalls.percent)
+        if vcd is not None:
+            first, last = vcd_cycles or (0, -1)
+            if not self._library.npu_open_vcd(self._handle, os.fsencode(vcd), first, last):
+                raise DeviceError(f"cannot write waveforms to {os.fspath(vcd)}")
+        self.reset()
+
+    def __enter__(self) -> "RtlDevice":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the model and finish the waveform file; the device cannot be used after that."""
+        if self._handle is not None:
+            self._library.npu_destroy(self._handle)
+            self._handle = None
+
+    @property
+    def _model(self) -> int:
+        if self._handle is None:
+            raise DeviceError("the device is closed")
+        return self._handle
+
+    @property
+    def config(self) -> NpuConfig:
+        """The core's configuration."""
+        return self._config
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of memory."""
+        return self.memory.size
+
+    def set_dram(self, dram: DramModel) -> None:
+        """Another latency and other limits from now on; not while the core runs."""
+        self._library.npu_set_dram(
+            self._model,
+            dram.latency,
+            dram.read_bursts,
+            dram.write_bursts,
+            self.memory.ctypes.data,
+            self.memory.size,
+        )
+
+    def reset(self) -> None:
+        """Pull the reset pin; memory keeps what it holds."""
+        self._library.npu_reset(self._model)
+        self._library.npu_clear_violation(self._model)
+
+    def _span(self, address: int, size: int) -> NDArray[np.uint8]:
+        if address < 0 or size < 0 or address + size > self.memory.size:
+            raise DeviceError(
+                f"bytes {address} to {address + size} are outside of the device's {self.memory.size} bytes"
+            )
+        return self.memory[address : address + size]
+
+    def read_memory(self, address: int, size: int) -> NDArray[np.uint8]:
+        """A copy of `size` bytes."""
+        return self._span(address, size).copy()
+
+    def write_memory(self, address: int, data: NDArray[np.uint8]) -> None:
+        """Write bytes."""
+        self._span(address, data.size)[:] = data
+
+    def read_register(self, offset: int) -> int:
+        """A 32-bit register, read through the core's register bus.
+
+        Raises:
+            DeviceError: when there is none.
+        """
+        value = ctypes.c_uint32()
+        self._check_offset(offset)
+        self._check_response(
+            self._library.npu_read_register(self._model, offset, ctypes.byref(value)), offset
+        )
+        return value.value
+
+    def write_register(self, offset: int, value: int) -> None:
+        """Write a 32-bit register through the core's register bus.
+
+        Raises:
+            DeviceError: when there is none, or the value has more than 32 bits.
+        """
+        self._check_offset(offset)
+        if not 0 <= value < 1 << 32:
+            raise DeviceError(f"a register holds 32 bits, not {value}")
+        self._check_response(self._library.npu_write_register(self._model, offset, value), offset)
+
+    @staticmethod
+    def _check_offset(offset: int) -> None:
+        if not 0 <= offset < 4096 or offset % 4:
+            raise DeviceError(f"there is no register at offset {offset:#x}")
+
+    def _check_response(self, response: int, offset: int) -> None:
+        if response < 0:
+            raise DeviceError(f"the core's register bus does not answer at offset {offset:#x}")
+        self._check_protocol()
+        if response != 0:
+            raise DeviceError(f"there is no register at offset {offset:#x}")
+
+    def _check_protocol(self) -> None:
+        if self.violation is not None:
+            raise DeviceError(f"the core broke a rule of its buses: {self.violation}")
+
+    def wait(self, deadline: float) -> None:
+        """Step the core until it is done.
+
+        Raises:
+            DeviceError: after `deadline` seconds or `max_cycles` cycles, or when the core breaks a
+                rule of its buses.
+        """
+        end = time.monotonic() + deadline
+        try:
+            while self._library.npu_running(self._model):
+                left = _CHUNK if self.max_cycles is None else min(_CHUNK, self.max_cycles - self.cycles)
+                if left <= 0:
+                    raise DeviceError(f"the core is still busy after {self.cycles} cycles; {self._last()}")
+                self._library.npu_run(self._model, left)
+                self._check_protocol()
+                if time.monotonic() > end and self._library.npu_running(self._model):
+                    raise DeviceError(
+                        f"the core is still busy after {deadline:g} s, in cycle {self.cycles}; {self._last()}"
+                    )
+        finally:
+            self._library.npu_flush_vcd(self._model)
+        self._check_protocol()
+
+    def _last(self) -> str:
+        return f"the last event or bus transfer was in cycle {self._library.npu_last_activity(self._model)}"
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of the latest run so far; once it is done, what the counter `cycles` has to say."""
+        return self._library.npu_cycles(self._model)
+
+    @property
+    def violation(self) -> str | None:
+        """The first thing that the core did against the rules of its buses since the reset, or None."""
+        return self._library.npu_violation(self._model).decode() or None
+
+    def traces(self) -> dict[Engine, EngineTrace]:
+        """What each engine's instructions did when, in the latest run."""
+        return {
+            engine: EngineTrace(*(self._trace(engine, event) for event in range(len(EVENTS))))
+            for engine in ENGINES
+        }
+
+    def _trace(self, engine: Engine, event: int) -> NDArray[np.int64]:
+        cycles = ctypes.POINTER(ctypes.c_int64)()
+        count = self._library.npu_trace(self._model, int(engine), event, ctypes.byref(cycles))
+        if count == 0:
+            return np.zeros(0, np.int64)
+        return np.ctypeslib.as_array(cycles, (count,)).copy()
+
+    def instruction_cycles(self, instructions: Sequence[Instruction]) -> dict[str, NDArray[np.int64]]:
+        """The latest run's events in program order, under the names of `npukit.sim.timing.Schedule`.
+
+        int64[instructions] for each of queue, issue, start and end; -1 where an event did not happen.
+        END's are the last cycle.
+        """
+        traces = self.traces()
+        result = {event: np.full(len(instructions), -1, np.int64) for event in EVENTS}
+        for engine in (*ENGINES, None):
+            places = [index for index, one in enumerate(instructions) if one.engine == engine]
+            for event in EVENTS:
+                if engine is None:
+                    result[event][places] = self.cycles - 1
+                else:
+                    seen = getattr(traces[engine], event)[: len(places)]
+                    result[event][places[: len(seen)]] = seen
+        return result

@@ -1,0 +1,135 @@
+"""FETCH: instructions from DRAM to the engines' queues, and END."""
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import ENGINES, INSTRUCTION_BITS, OPCODE_FIELD, OPCODES, End
+from npukit.isa.timing import INSTRUCTION_BYTES, Timing
+
+__all__ = ["FetchUnit"]
+
+
+class FetchUnit(wiring.Component):
+    """Asks for bursts of instructions, keeps them in order, hands on one a cycle.
+
+    Members:
+        start: begin with instruction 0; running: from the next cycle until done.
+        length: instructions of the program, END included.
+        request_valid, request_offset, request_beats, request_take: the burst presented, as bytes from the
+            program's start.
+        beat_valid, beat_data: read data that belong to FETCH; always taken.
+        instruction, push, ready: the instruction handed on, to which engine, and which queues have room.
+        idle: all queues and engines are empty. stop: an error; nothing is handed on any more.
+        done: END completes in this cycle. stall: a cycle for the counter `fetch_stall`.
+        illegal, missing_end: errors; index: number of the instruction that is next.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "start": In(1),
+                "length": In(32),
+                "running": Out(1),
+                "request_valid": Out(1),
+                "request_offset": Out(37),
+                "request_beats": Out(8),
+                "request_take": In(1),
+                "beat_valid": In(1),
+                "beat_data": In(8 * config.bus_bytes),
+                "instruction": Out(INSTRUCTION_BITS),
+                "push": Out(len(ENGINES)),
+                "ready": In(len(ENGINES)),
+                "idle": In(1),
+                "stop": In(1),
+                "done": Out(1),
+                "stall": Out(1),
+                "illegal": Out(1),
+                "missing_end": Out(1),
+                "index": Out(32),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        timing = Timing(self._config)
+        burst, capacity, bus = timing.fetch_burst, timing.fetch_buffer, self._config.bus_bytes
+        active = Signal()
+        """One cycle behind `running`: FETCH is idle in cycle 0."""
+        asked, dispatched, arrived = Signal(32), Signal(32), Signal(32)
+        want = Signal(range(burst + 1))
+        remaining = Signal(33)
+        m.d.comb += [
+            remaining.eq(self.length - asked),
+            want.eq(Mux(remaining < burst, remaining, burst)),
+            self.request_valid.eq(
+                active & ~self.stop & (want != 0) & ((asked - dispatched)[:32] + want <= capacity)
+            ),
+            self.request_offset.eq(asked << 5),
+            self.request_beats.eq(((want * INSTRUCTION_BYTES + bus - 1) // bus - 1)[:8]),
+            self.index.eq(dispatched),
+        ]
+        m.d.sync += active.eq(self.running & ~self.done)
+        with m.If(self.request_take):
+            m.d.sync += asked.eq(asked + want)
+
+        # the buffer: one register an instruction, filled beat by beat
+        slots = Array(Signal(INSTRUCTION_BITS, name=f"slot_{k}") for k in range(capacity))
+        place = Signal(range(capacity * max(1, INSTRUCTION_BYTES // bus)))
+        newest = Signal(range(burst + 1))
+        if bus <= INSTRUCTION_BYTES:
+            beats = INSTRUCTION_BYTES // bus
+            with m.If(self.beat_valid):
+                for k, slot in enumerate(slots):
+                    for beat in range(beats):
+                        with m.If(place == k * beats + beat):
+                            m.d.sync += slot.word_select(beat, 8 * bus).eq(self.beat_data)
+                m.d.sync += place.eq(Mux(place == capacity * beats - 1, 0, place + 1))
+                m.d.comb += newest.eq((place & (beats - 1)) == beats - 1)
+        else:
+            per_beat = bus // INSTRUCTION_BYTES
+            with m.If(self.beat_valid):
+                for k, slot in enumerate(slots):
+                    with m.If(place == k // per_beat * per_beat):
+                        m.d.sync += slot.eq(self.beat_data.word_select(k % per_beat, INSTRUCTION_BITS))
+                m.d.sync += place.eq(Mux(place == capacity - per_beat, 0, place + per_beat))
+                m.d.comb += newest.eq(Mux(self.length - arrived < per_beat, self.length - arrived, per_beat))
+        m.d.sync += arrived.eq(arrived + newest)
+
+        # hand on the oldest
+        oldest = Signal(range(capacity))
+        present, is_end, known = Signal(), Signal(), Signal()
+        opcode = self.instruction[: OPCODE_FIELD.width]
+        wanted = Signal(len(ENGINES))
+        m.d.comb += [
+            self.instruction.eq(slots[oldest]),
+            present.eq(self.running & (dispatched != arrived)),
+            is_end.eq(opcode == End.opcode),
+        ]
+        for kind in OPCODES.values():
+            if kind.engine is not None:
+                with m.If(opcode == kind.opcode):
+                    m.d.comb += [wanted.eq(1 << kind.engine), known.eq(1)]
+        final = dispatched + 1 == self.length
+        m.d.comb += [
+            self.illegal.eq(present & ~(known | is_end)),
+            self.missing_end.eq(present & (is_end != final) & (known | is_end)),
+            self.done.eq(self.running & Mux(self.stop, self.idle, present & is_end & final & self.idle)),
+            self.stall.eq(present & known & ~self.stop & ((wanted & self.ready) == 0)),
+        ]
+        with m.If(present & known & ~final & ~self.stop):
+            m.d.comb += self.push.eq(wanted & self.ready)
+        with m.If(self.push != 0):
+            m.d.sync += [
+                dispatched.eq(dispatched + 1),
+                oldest.eq(Mux(oldest == capacity - 1, 0, oldest + 1)),
+            ]
+        with m.If(self.done):
+            m.d.sync += self.running.eq(0)
+        with m.If(self.start):
+            m.d.sync += [
+                self.running.eq(1),
+                Cat(asked, dispatched, arrived, place, oldest).eq(0),
+            ]
+        return m

@@ -1,0 +1,75 @@
+"""Nested affine loops: one address a step, for any number of addresses over the same counters."""
+
+from amaranth import C, Module, Mux, Signal, Value
+from amaranth.hdl import ValueLike
+
+__all__ = ["LoopNest", "ring"]
+
+ADDRESS_BITS = 16
+RING_BITS = 15
+
+
+def ring(offset: ValueLike, address: ValueLike, wrap: ValueLike):
+    """`address` kept within the aligned ring of 2**wrap words that `offset` lies in; all of it for 0."""
+    full = (1 << RING_BITS) - 1
+    mask = Mux(wrap == 0, full, ~(C(full, RING_BITS) << wrap))[:RING_BITS]
+    return (Value.cast(offset)[:RING_BITS] & ~mask) | (Value.cast(address)[:RING_BITS] & mask)
+
+
+class LoopNest:
+    """Counters of nested loops, outermost first, and addresses that follow them.
+
+    Built into a module with `build`. `load` (with the counts and offsets of that cycle) sets all
+    counters to 0; `step` moves to the next index. `address[k]` and `last` belong to the present index.
+    Strides and counts must hold still from `load` on.
+    """
+
+    def __init__(
+        self, levels: int, addresses: int, count_bits: int = 16, address_bits: int = ADDRESS_BITS
+    ) -> None:
+        self.levels = levels
+        self.load = Signal()
+        self.step = Signal()
+        self.counts = [Signal(count_bits, name=f"count_{level}") for level in range(levels)]
+        self.offsets = [Signal(address_bits, name=f"offset_{k}") for k in range(addresses)]
+        self.strides = [
+            [Signal(address_bits, name=f"stride_{k}_{level}") for level in range(levels)]
+            for k in range(addresses)
+        ]
+        self.index = [Signal(count_bits, name=f"index_{level}") for level in range(levels)]
+        self.base = [
+            [Signal(address_bits, name=f"base_{k}_{level}") for level in range(levels)]
+            for k in range(addresses)
+        ]
+        self.at_end = [Signal(name=f"at_end_{level}") for level in range(levels)]
+        self.last = Signal()
+        """This index is the last of all loops."""
+        self.address = [base[-1] for base in self.base]
+
+    def build(self, m: Module) -> "LoopNest":
+        """Add the counters to a module."""
+        for level in range(self.levels):
+            m.d.comb += self.at_end[level].eq(self.index[level] == self.counts[level])
+        done = C(1, 1)
+        for level in self.at_end:
+            done = done & level
+        m.d.comb += self.last.eq(done)
+        with m.If(self.step):
+            inner_done = C(1, 1)
+            for level in reversed(range(self.levels)):
+                with m.If(inner_done & ~self.at_end[level]):
+                    m.d.sync += self.index[level].eq(self.index[level] + 1)
+                    for inner in range(level + 1, self.levels):
+                        m.d.sync += self.index[inner].eq(0)
+                    for base, strides in zip(self.base, self.strides, strict=True):
+                        moved = (base[level] + strides[level])[: len(base[level])]
+                        for inner in range(level, self.levels):
+                            m.d.sync += base[inner].eq(moved)
+                inner_done = inner_done & self.at_end[level]
+        with m.If(self.load):
+            for index in self.index:
+                m.d.sync += index.eq(0)
+            for base, offset in zip(self.base, self.offsets, strict=True):
+                for level in base:
+                    m.d.sync += level.eq(offset)
+        return self

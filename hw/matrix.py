@@ -1,0 +1,197 @@
+"""MATRIX: addresses for weights, activations and accumulators, around the systolic array."""
+
+from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from npukit.hw.array import SystolicArray
+from npukit.hw.delay import delay, delay_in_memory
+from npukit.hw.engine import engine_members
+from npukit.hw.layout import instruction_layout
+from npukit.hw.loops import LoopNest, ring
+from npukit.hw.memory import ReadPort, WritePort, read_port, write_port
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import Matrix
+from npukit.isa.timing import Timing
+
+__all__ = ["MatrixEngine"]
+
+_LOOPS = ("blocks", "channels", "kernel_height", "kernel_width", "height", "width")
+_STEP_LOOPS = 4
+"""The outer loops, whose indices choose the weight tile."""
+
+
+class MatrixEngine(wiring.Component):
+    """The front reads weight tiles; the stream sends activations through; the tail updates ACC.
+
+    Front and stream work on different instructions where they can; `docs/timing.md` has the cycles.
+
+    Members: those of every engine (`hw/engine.py`), and its memory ports. `start_acc_read`: the start asks
+    for the read port of `start_acc_bank` too; `free_act` frees the read port of `free_act_bank`; at `end`,
+    `end_bank` and `end_acc_read` say which ports of ACC are free.
+    """
+
+    act: ReadPort
+    wgt: ReadPort
+    acc_in: ReadPort
+    acc_out: WritePort
+
+    def __init__(self, config: NpuConfig) -> None:
+        self._config = config
+        word, wide = 8 * config.word_bytes, 8 * config.wide_word_bytes
+        super().__init__(
+            {
+                **engine_members(),
+                "start_act_bank": Out(4),
+                "start_acc_bank": Out(4),
+                "start_acc_read": Out(1),
+                "free_act": Out(1),
+                "free_act_bank": Out(4),
+                "end_bank": Out(4),
+                "end_acc_read": Out(1),
+                "act": Out(read_port(word)),
+                "wgt": Out(read_port(word)),
+                "acc_in": Out(read_port(wide)),
+                "acc_out": Out(write_port(wide)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        size = self._config.array
+        hazard = Timing(self._config).accumulate_latency
+        layout = instruction_layout(Matrix)
+        head = layout(self.head)
+        front, run = Signal(layout), Signal(layout)
+        waiting, shadow, streaming, running = Signal(), Signal(), Signal(), Signal()
+        rows_left, hazard_left = Signal(range(size + 1)), Signal(range(hazard + 1))
+        wgt_offset = Signal(15)
+
+        tiles = LoopNest(_STEP_LOOPS, 0).build(m)
+        words = LoopNest(len(_LOOPS), 2).build(m)
+        for level, name in enumerate(_LOOPS):
+            m.d.comb += words.counts[level].eq(run[name])
+            if level < _STEP_LOOPS:
+                m.d.comb += tiles.counts[level].eq(front[name])
+        act_strides = {1: "channel", 2: "kernel_y", 3: "kernel_x", 4: "y", 5: "x"}
+        acc_strides = {0: "block", 4: "y", 5: "x"}
+        for track, prefix, strides in ((0, "act", act_strides), (1, "acc", acc_strides)):
+            m.d.comb += words.offsets[track].eq(front[f"{prefix}_offset"])
+            for level, name in strides.items():
+                m.d.comb += words.strides[track][level].eq(run[f"{prefix}_stride_{name}"])
+
+        word_last, step_first = Signal(), Signal()
+        m.d.comb += [
+            word_last.eq(words.at_end[4] & words.at_end[5]),
+            step_first.eq((words.index[4] == 0) & (words.index[5] == 0)),
+        ]
+        # what the next cycle does
+        free, more, begin, tile = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            free.eq((hazard_left <= 1) & (~streaming | word_last)),
+            more.eq(running & Mux(streaming, word_last & ~words.last, 1)),
+            self.start_request.eq(waiting & shadow & free),
+            begin.eq(self.start_grant | (more & shadow & free)),
+            tile.eq(~tiles.last & (rows_left <= 1) & (~shadow | begin)),
+            self.front_free.eq(~waiting & tiles.last & (rows_left <= 1) & (~shadow | (more & free))),
+            self.issue.eq(self.head_valid & self.front_free & self.issue_ok),
+        ]
+
+        # weights
+        m.d.comb += [
+            self.wgt.en.eq(rows_left != 0),
+            self.wgt.offset.eq(ring(front.wgt_offset, wgt_offset, front.wgt_wrap)),
+            tiles.step.eq(tile),
+            tiles.load.eq(self.issue),
+        ]
+        with m.If(rows_left != 0):
+            m.d.sync += [rows_left.eq(rows_left - 1), wgt_offset.eq(wgt_offset + 1)]
+        with m.If(begin):
+            m.d.sync += shadow.eq(0)
+        with m.If(tile):
+            m.d.sync += [rows_left.eq(size), shadow.eq(1)]
+        with m.If(self.start_grant):
+            m.d.sync += waiting.eq(0)
+        with m.If(self.issue):
+            m.d.sync += [
+                front.eq(head),
+                waiting.eq(1),
+                shadow.eq(1),
+                rows_left.eq(size),
+                wgt_offset.eq(head.wgt_offset),
+            ]
+
+        # activations
+        steps_one = (front.channels == 0) & (front.kernel_height == 0) & (front.kernel_width == 0)
+        m.d.comb += [
+            self.start_act_bank.eq(front.act_bank),
+            self.start_acc_bank.eq(front.acc_bank),
+            self.start_acc_read.eq(front.accumulate | ~steps_one),
+            words.load.eq(self.start_grant),
+            words.step.eq(streaming),
+            self.act.en.eq(streaming),
+            self.act.bank.eq(run.act_bank),
+            self.act.offset.eq(ring(run.act_offset, words.address[0], run.act_wrap)),
+            self.free_act.eq(streaming & words.last),
+            self.free_act_bank.eq(run.act_bank),
+        ]
+        with m.If(hazard_left != 0):
+            m.d.sync += hazard_left.eq(hazard_left - 1)
+        with m.If(streaming & word_last):
+            m.d.sync += streaming.eq(0)
+            with m.If(words.last):
+                m.d.sync += running.eq(0)
+        with m.If(begin):
+            m.d.sync += [streaming.eq(1), hazard_left.eq(hazard)]
+        with m.If(self.start_grant):
+            m.d.sync += [run.eq(front), running.eq(1)]
+
+        self._tail(m, run, words, streaming, step_first, rows_left)
+        return m
+
+    def _tail(
+        self, m: Module, run, words: LoopNest, streaming: Signal, step_first: Signal, rows_left: Signal
+    ) -> None:
+        """The array, and the read-modify-write of ACC behind it."""
+        size = self._config.array
+        m.submodules.array = array = SystolicArray(size)
+        m.d.comb += [
+            array.activations.eq(self.act.data),
+            array.swap.eq(delay(m, streaming & step_first, 2, "swap")),
+            array.weights.eq(self.wgt.data),
+            array.weights_en.eq(delay(m, rows_left != 0, 2, "weights_en")),
+            array.weights_row.eq(delay(m, (size - rows_left)[: len(array.weights_row)], 2, "weights_row")),
+        ]
+        reduction_first = (words.index[1] == 0) & (words.index[2] == 0) & (words.index[3] == 0)
+        holds_read = run.accumulate | ~(
+            (run.channels == 0) & (run.kernel_height == 0) & (run.kernel_width == 0)
+        )
+        payload = Cat(
+            words.address[1][:15], run.acc_bank, reduction_first & ~run.accumulate, run.signal, holds_read
+        )
+        # ACC is read two cycles before the sums come, which leave the array latency + 2 after the ACT address
+        depth = array.latency
+        valid = delay(m, streaming, depth, "valid")
+        last = delay(m, streaming & words.last, depth, "last")
+        late = delay_in_memory(m, payload, depth, "payload")
+        offset, bank, zero, signal, held = late[:15], late[15:19], late[19], late[20:24], late[24]
+        m.d.comb += [
+            self.acc_in.en.eq(valid & ~zero),
+            self.acc_in.offset.eq(offset),
+            self.acc_in.bank.eq(bank),
+        ]
+        starts_from_zero = delay(m, zero, 2, "zero")
+        for column in range(size):
+            old = self.acc_in.data.word_select(column, 32).as_signed()
+            new = array.sums.word_select(column, 32).as_signed()
+            total = Signal(signed(32), name=f"total_{column}")
+            m.d.sync += total.eq(new + Mux(starts_from_zero, 0, old))
+            m.d.comb += self.acc_out.data.word_select(column, 32).eq(total)
+        m.d.comb += [
+            self.acc_out.en.eq(delay(m, valid, 3, "write")),
+            self.acc_out.offset.eq(delay(m, offset, 3, "write_offset")),
+            self.acc_out.bank.eq(delay(m, bank, 3, "write_bank")),
+            self.end.eq(delay(m, last, 3, "end")),
+            self.end_signal.eq(delay(m, signal, 3, "end_signal")),
+            self.end_bank.eq(self.acc_out.bank),
+            self.end_acc_read.eq(delay(m, held, 3, "end_read")),
+        ]

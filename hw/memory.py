@@ -1,0 +1,98 @@
+"""On-chip memory: banks of block RAM with one read and one write port each."""
+
+from dataclasses import dataclass
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+__all__ = ["BANK_BITS", "OFFSET_BITS", "BankedMemory", "ReadPort", "WritePort", "read_port", "write_port"]
+
+BANK_BITS = 4
+OFFSET_BITS = 15
+
+
+def read_port(width: int) -> wiring.Signature:
+    """A reader's side: `data` holds the addressed word two cycles after `en`."""
+    return wiring.Signature(
+        {"en": Out(1), "bank": Out(BANK_BITS), "offset": Out(OFFSET_BITS), "data": In(width)}
+    )
+
+
+def write_port(width: int) -> wiring.Signature:
+    """A writer's side: a word is in memory from the cycle after `en` on."""
+    return wiring.Signature(
+        {"en": Out(1), "bank": Out(BANK_BITS), "offset": Out(OFFSET_BITS), "data": Out(width)}
+    )
+
+
+@dataclass(frozen=True)
+class ReadPort:
+    """Type of a reader's interface, for annotations."""
+
+    en: Signal
+    bank: Signal
+    offset: Signal
+    data: Signal
+
+
+@dataclass(frozen=True)
+class WritePort:
+    """Type of a writer's interface, for annotations."""
+
+    en: Signal
+    bank: Signal
+    offset: Signal
+    data: Signal
+
+
+class BankedMemory(wiring.Component):
+    """`banks` memories of `depth` words, shared by readers and writers that never meet in a bank.
+
+    Latency: a read takes two cycles (memory, then the selected bank's register), a write one. Who may use
+    which bank is decided by the ports' owners, so requests are merged with a plain OR.
+
+    Members:
+        read_<k>, write_<k>: `In` of `read_port` and `write_port`.
+    """
+
+    def __init__(self, *, width: int, banks: int, depth: int, readers: int, writers: int) -> None:
+        self._width, self._banks, self._depth = width, banks, depth
+        self._readers, self._writers = readers, writers
+        members = {f"read_{k}": In(read_port(width)) for k in range(readers)}
+        members |= {f"write_{k}": In(write_port(width)) for k in range(writers)}
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        readers = [getattr(self, f"read_{k}") for k in range(self._readers)]
+        writers = [getattr(self, f"write_{k}") for k in range(self._writers)]
+        address_bits = bits_for(self._depth - 1)
+        outputs = []
+        for bank in range(self._banks):
+            m.submodules[f"bank_{bank}"] = memory = Memory(shape=self._width, depth=self._depth, init=[])
+            write, read = memory.write_port(), memory.read_port()
+            for port, clients in ((read, readers), (write, writers)):
+                enable, address, data = 0, 0, 0
+                for client in clients:
+                    chosen = client.en & (client.bank == bank)
+                    enable = enable | chosen
+                    address = address | (client.offset[:address_bits] & chosen.replicate(address_bits))
+                    if port is write:
+                        data = data | (client.data & chosen.replicate(self._width))
+                m.d.comb += [port.en.eq(enable), port.addr.eq(address)]
+                if port is write:
+                    m.d.comb += port.data.eq(data)
+            outputs.append(read.data)
+        for k, reader in enumerate(readers):
+            chosen = Signal(range(max(2, self._banks)), name=f"chosen_{k}")
+            valid = Signal(name=f"valid_{k}")
+            m.d.sync += [chosen.eq(reader.bank), valid.eq(reader.en)]
+            with m.If(valid):
+                with m.Switch(chosen):
+                    for bank, output in enumerate(outputs):
+                        with m.Case(bank):
+                            m.d.sync += reader.data.eq(output)
+        return m

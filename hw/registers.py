@@ -1,0 +1,122 @@
+"""The register file: `npukit.isa.registers` behind AXI4-Lite."""
+
+from amaranth import Cat, Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from npukit.hw.axi import OKAY, SLAVE_ERROR, axi_lite_signature
+from npukit.isa.registers import REGISTERS, Register, address_of
+
+__all__ = ["RegisterFile"]
+
+_START, _RESET = 0, 1  # bits of CONTROL
+
+
+class RegisterFile(wiring.Component):
+    """All registers, on one AXI4-Lite port.
+
+    A write takes two cycles and a response: the first takes address and data, in either order or together,
+    the second writes. `start` and `reset_core` are high in the second, so what they cause is seen
+    in the cycle after it, cycle 0, in which the response is valid too. A read takes two cycles from address
+    to data. One write and one read are in progress at a time. A register that does not exist
+    answers SLVERR; one that may only be read ignores writes, one that may only be written reads as 0.
+
+    `reset_core` also gives `rw` registers their reset value. A write that sets both bits of CONTROL only
+    resets.
+
+    Args:
+        config_hash: value of CONFIG_HASH, the hash of the core's configuration.
+
+    Members:
+        bus: AXI4-Lite.
+        start, reset_core: strobes of one cycle.
+        <register>: for each register its name in lower case. Out for `rw`; In for `ro`: what a read
+            returns. An input that nothing drives has its reset value, so IDENTITY, VERSION and
+            CONFIG_HASH need no driver.
+    """
+
+    bus: wiring.PureInterface
+    start: Signal
+    reset_core: Signal
+
+    def __init__(self, config_hash: int = 0) -> None:
+        members: dict[str, wiring.Member] = {
+            "bus": In(axi_lite_signature()),
+            "start": Out(1),
+            "reset_core": Out(1),
+        }
+        halves = {"CONFIG_HASH_LOW": config_hash & 0xFFFFFFFF, "CONFIG_HASH_HIGH": config_hash >> 32}
+        for one in REGISTERS:
+            flow = {"rw": Out, "ro": In}.get(one.access)
+            if flow is not None:
+                members[one.name.lower()] = flow(32, init=halves.get(one.name, one.reset))
+        super().__init__(members)
+
+    def value(self, name: str) -> Signal:
+        """The member of the register of that name, 32 bits."""
+        return getattr(self, name.lower())
+
+    def wide(self, name: str) -> Value:
+        """Both halves of a 64-bit quantity (`PROGRAM`, `CYCLES`), low half first; it can be assigned to."""
+        return Value.cast(Cat(self.value(f"{name}_LOW"), self.value(f"{name}_HIGH")))
+
+    def elaborate(self, platform: object) -> Module:
+        """The circuit."""
+        m = Module()
+        self._write(m)
+        self._read(m)
+        return m
+
+    def _write(self, m: Module) -> None:
+        bus = self.bus
+        has_address, has_data = Signal(), Signal()
+        word, data, strobe = Signal(10), Signal(32), Signal(4)
+        # No new one before the response is taken: then a held address and held data belong together.
+        m.d.comb += [
+            bus.awready.eq(~has_address & ~bus.bvalid),
+            bus.wready.eq(~has_data & ~bus.bvalid),
+        ]
+        with m.If(bus.awvalid & bus.awready):
+            m.d.sync += [word.eq(bus.awaddr[2:]), has_address.eq(1)]
+        with m.If(bus.wvalid & bus.wready):
+            m.d.sync += [data.eq(bus.wdata), strobe.eq(bus.wstrb), has_data.eq(1)]
+        with m.If(bus.bvalid & bus.bready):
+            m.d.sync += bus.bvalid.eq(0)
+
+        with m.If(has_address & has_data):
+            m.d.sync += [has_address.eq(0), has_data.eq(0), bus.bvalid.eq(1), bus.bresp.eq(SLAVE_ERROR)]
+            with m.Switch(word):
+                for register in REGISTERS:
+                    with m.Case(register.offset // 4):
+                        m.d.sync += bus.bresp.eq(OKAY)
+                        if register.access == "rw":
+                            self._assign(m, register, data, strobe)
+            control = (word == address_of("CONTROL") // 4) & strobe[0]
+            m.d.comb += [
+                self.reset_core.eq(control & data[_RESET]),
+                self.start.eq(control & data[_START] & ~data[_RESET]),
+            ]
+        with m.If(self.reset_core):
+            m.d.sync += [self.value(one.name).eq(one.reset) for one in REGISTERS if one.access == "rw"]
+
+    def _assign(self, m: Module, register: Register, data: Signal, strobe: Signal) -> None:
+        value = self.value(register.name)
+        for byte in range(4):
+            with m.If(strobe[byte]):
+                m.d.sync += value.word_select(byte, 8).eq(data.word_select(byte, 8))
+
+    def _read(self, m: Module) -> None:
+        bus = self.bus
+        has_address, word = Signal(), Signal(10)
+        m.d.comb += bus.arready.eq(~has_address & ~bus.rvalid)
+        with m.If(bus.arvalid & bus.arready):
+            m.d.sync += [word.eq(bus.araddr[2:]), has_address.eq(1)]
+        with m.If(bus.rvalid & bus.rready):
+            m.d.sync += bus.rvalid.eq(0)
+        with m.If(has_address):
+            m.d.sync += [has_address.eq(0), bus.rvalid.eq(1), bus.rdata.eq(0), bus.rresp.eq(SLAVE_ERROR)]
+            with m.Switch(word):
+                for register in REGISTERS:
+                    with m.Case(register.offset // 4):
+                        m.d.sync += bus.rresp.eq(OKAY)
+                        if register.access != "wo":
+                            m.d.sync += bus.rdata.eq(self.value(register.name))

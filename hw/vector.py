@@ -1,0 +1,311 @@
+"""VECTOR: parameters, addresses and control; the datapath is in `vector_datapath.py`."""
+
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from npukit.hw.delay import delay
+from npukit.hw.engine import engine_members
+from npukit.hw.layout import instruction_layout
+from npukit.hw.loops import LoopNest, ring
+from npukit.hw.memory import ReadPort, WritePort, read_port, write_port
+from npukit.hw.vector_datapath import VectorDatapath
+from npukit.hw.vector_loader import VectorLoader
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import TWO_SOURCE_OPERATIONS, Memory, Operation, Vector
+from npukit.isa.timing import Timing
+
+__all__ = ["VectorEngine"]
+
+_ROW_WINDOW = (Operation.MAX, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED)
+_WHOLE_WORD = (Operation.COPY, Operation.CONVERT, Operation.FILL)
+
+
+def is_one_of(operation: Value, kinds) -> Value:
+    """Whether `operation` is among `kinds`."""
+    result: Value = Value.cast(0)
+    for kind in kinds:
+        result = result | (operation == kind)
+    return result
+
+
+class VectorEngine(wiring.Component):
+    """Streams words of ACT and ACC through the datapath, one pass a cycle.
+
+    Members: those of every engine, and its memory ports. `start_<memory>_read`, `start_<memory>_write`: bank
+    masks of ports that the start asks for; `free_<memory>_read` and `end_<memory>_write`: masks of those that
+    it lets go.
+    """
+
+    a: ReadPort
+    b: ReadPort
+    acc: ReadPort
+    par: ReadPort
+    act_out: WritePort
+    acc_out: WritePort
+
+    def __init__(self, config: NpuConfig) -> None:
+        self._config = config
+        word, wide = 8 * config.word_bytes, 8 * config.wide_word_bytes
+        masks = {}
+        for memory in ("act", "acc"):
+            masks |= {
+                f"start_{memory}_read": Out(16),
+                f"start_{memory}_write": Out(16),
+                f"free_{memory}_read": Out(16),
+                f"end_{memory}_write": Out(16),
+            }
+        super().__init__(
+            {
+                **engine_members(),
+                **masks,
+                "a": Out(read_port(word)),
+                "b": Out(read_port(word)),
+                "acc": Out(read_port(wide)),
+                "par": Out(read_port(wide)),
+                "act_out": Out(write_port(word)),
+                "acc_out": Out(write_port(wide)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        layout = instruction_layout(Vector)
+        head, front, run = layout(self.head), Signal(layout), Signal(layout)
+        waiting = Signal()
+        m.submodules.loader = loader = VectorLoader(config)
+        m.submodules.datapath = datapath = VectorDatapath(config)
+
+        streaming, block_done, stream_done, stream_first = Signal(), Signal(), Signal(), Signal()
+        run_blocks = Signal()
+        """The running instruction has blocks that have not begun to stream."""
+        block_begin = Signal()
+        m.d.comb += [
+            self.front_free.eq(~waiting & loader.idle_next),
+            self.issue.eq(self.head_valid & self.front_free & self.issue_ok),
+            self.start_request.eq(
+                waiting & ~run_blocks & (~streaming | block_done) & (loader.front_ready | ~loader.front_loads)
+            ),
+            block_begin.eq(run_blocks & (~streaming | block_done) & (loader.next_ready | ~loader.run_block_loads)),
+            loader.head.eq(self.head),
+            loader.issue.eq(self.issue),
+            loader.start.eq(self.start_grant),
+            loader.leave.eq(block_done & (loader.run_block_loads | (loader.run_loads & ~run_blocks))),
+            loader.quiet.eq(~streaming & ~run_blocks),
+            loader.par_data.eq(self.par.data),
+            self.par.en.eq(loader.par_en),
+            self.par.offset.eq(loader.par_offset),
+        ]
+        with m.If(self.start_grant):
+            m.d.sync += [waiting.eq(0), run.eq(front)]
+        with m.If(self.issue):
+            m.d.sync += [waiting.eq(1), front.eq(head)]
+        with m.If(block_done):
+            m.d.sync += streaming.eq(0)
+        with m.If(block_begin | self.start_grant):
+            m.d.sync += streaming.eq(1)
+        blocks_left = Signal(9)
+        m.d.comb += run_blocks.eq(blocks_left != 0)
+        with m.If(block_begin):
+            m.d.sync += blocks_left.eq(blocks_left - 1)
+        with m.If(self.start_grant):
+            m.d.sync += blocks_left.eq(front.blocks)
+        m.d.comb += stream_done.eq(block_done & ~run_blocks)
+        del stream_first
+
+        self._ports(m, front, run, stream_done)
+        self._stream(m, front, run, streaming, block_done, stream_done, datapath, loader)
+        return m
+
+    def _ports(self, m: Module, front, run, stream_done: Signal) -> None:
+        def reads(one, memory: Memory) -> Value:
+            a = (one.operation != Operation.FILL) & (one.a_memory == memory)
+            mask = Mux(a, 1 << one.a_bank, 0)
+            if memory is Memory.ACT:
+                two = is_one_of(one.operation, TWO_SOURCE_OPERATIONS)
+                mask = mask | Mux(two, 1 << one.b_bank, 0)
+            return mask
+
+        for name, memory in (("act", Memory.ACT), ("acc", Memory.ACC)):
+            m.d.comb += [
+                getattr(self, f"start_{name}_read").eq(reads(front, memory)),
+                getattr(self, f"start_{name}_write").eq(Mux(front.out_memory == memory, 1 << front.out_bank, 0)),
+                getattr(self, f"free_{name}_read").eq(Mux(stream_done, reads(run, memory), 0)),
+            ]
+
+    def _stream(
+        self, m: Module, front, run, streaming: Signal, block_done: Signal, stream_done: Signal,
+        datapath: VectorDatapath, loader: VectorLoader,
+    ) -> None:  # fmt: skip
+        config, timing = self._config, Timing(self._config)
+        operation = run.operation
+        two = is_one_of(operation, TWO_SOURCE_OPERATIONS)
+        windowed = is_one_of(operation, _ROW_WINDOW)
+        summing = operation == Operation.SUM
+        whole = is_one_of(operation, _WHOLE_WORD)
+        same_bank = run.a_bank == run.b_bank
+
+        # outputs: one step a result word
+        place = LoopNest(3, 3).build(m)
+        for level, name in enumerate(("blocks", "height", "width")):
+            m.d.comb += place.counts[level].eq(run[name])
+        for track, prefix in enumerate(("a", "b", "out")):
+            m.d.comb += place.offsets[track].eq(front[f"{prefix}_offset"])
+            for level, name in enumerate(("block", "y", "x")):
+                m.d.comb += place.strides[track][level].eq(run[f"{prefix}_stride_{name}"])
+        m.d.comb += place.load.eq(self.start_grant)
+
+        # passes over the lanes of a word, and over groups of taps
+        lane_groups = Signal(range(max(2, config.array)))
+        m.d.comb += lane_groups.eq(
+            Mux(whole, 0, Mux(two, timing.two_source_passes - 1, timing.requantise_passes - 1))
+        )
+        lane_group = Signal.like(lane_groups)
+        tap_groups = Signal(4)
+        with m.Switch(run.window_width):
+            for width in range(1, config.max_window + 1):
+                with m.Case(width - 1):
+                    m.d.comb += tap_groups.eq(-(-width // config.vector_taps) - 1)
+        tap_group = Signal(4)
+
+        window_y, window_x = Signal(4), Signal(4)
+        column, read_column, row_offset = Signal(16), Signal(16), Signal(16)
+        step_offset, skip = Signal(16), Signal(16)
+        first_column = place.index[2] == 0
+        step_more = run.window_step > run.window_width
+        fresh = Signal(5)
+        m.d.comb += fresh.eq(Mux(first_column | step_more, run.window_width, run.window_step) + 1)
+        reads_done = Signal(5)
+        late = Signal()
+        """Two sources in one bank and one pass: this is the first cycle, which only reads."""
+        reading, passing, last_pass, word_done = Signal(), Signal(), Signal(), Signal()
+        group_last = lane_group == lane_groups
+        tap_last = tap_group == tap_groups
+        m.d.comb += [
+            reading.eq(streaming & Mux(windowed, reads_done < fresh, Mux(summing, lane_group == 0, ~late & (lane_group == 0)))),
+            passing.eq(streaming & Mux(windowed, reads_done + 1 >= fresh, ~(two & same_bank & (lane_groups == 0) & ~late))),
+        ]
+        window_last = (window_y == run.window_height) & (Mux(summing, window_x == run.window_width, 1))
+        m.d.comb += [
+            last_pass.eq(passing & group_last & (~windowed | tap_last)),
+            word_done.eq(last_pass & (~(windowed | summing) | window_last)),
+            place.step.eq(word_done),
+            block_done.eq(word_done & place.at_end[1] & place.at_end[2]),
+        ]
+        with m.If(streaming & two & same_bank & (lane_groups == 0)):
+            m.d.sync += late.eq(~late)
+        with m.If(passing):
+            m.d.sync += lane_group.eq(Mux(group_last, 0, lane_group + 1))
+            with m.If(group_last & windowed):
+                m.d.sync += tap_group.eq(Mux(tap_last, 0, tap_group + 1))
+
+        # windows
+        moved = (read_column + run.window_stride_x)[:16]
+        with m.If(streaming & windowed):
+            with m.If(reading):
+                m.d.sync += [reads_done.eq(reads_done + 1), read_column.eq(moved)]
+            with m.If(last_pass):
+                m.d.sync += reads_done.eq(0)
+                with m.If(~window_last):
+                    m.d.sync += [
+                        window_y.eq(window_y + 1),
+                        row_offset.eq(row_offset + run.window_stride_y),
+                        read_column.eq(column),
+                    ]
+                with m.Else():
+                    following = Mux(place.at_end[2], 0, Mux(reading, moved, read_column) + Mux(step_more, skip, 0))
+                    m.d.sync += [
+                        window_y.eq(0), row_offset.eq(0), column.eq(following), read_column.eq(following),
+                    ]  # fmt: skip
+        with m.If(streaming & summing & last_pass):
+            m.d.sync += [window_x.eq(window_x + 1), read_column.eq(moved)]
+            with m.If(window_x == run.window_width):
+                m.d.sync += [
+                    window_x.eq(0),
+                    window_y.eq(window_y + 1),
+                    row_offset.eq(row_offset + run.window_stride_y),
+                    read_column.eq(column),
+                ]
+                with m.If(window_last):
+                    following = Mux(place.at_end[2], 0, column + step_offset)
+                    m.d.sync += [
+                        window_y.eq(0), row_offset.eq(0), column.eq(following), read_column.eq(following),
+                    ]  # fmt: skip
+        with m.If(self.start_grant):
+            m.d.sync += [
+                step_offset.eq((front.window_step + 1) * front.window_stride_x),
+                skip.eq((front.window_step - front.window_width).as_unsigned() * front.window_stride_x),
+                Cat(column, read_column, row_offset, window_y, window_x, reads_done, late).eq(0),
+            ]
+
+        window_offset = Mux(windowed | summing, read_column + row_offset, 0)
+        a_address = (place.address[0] + window_offset)[:16]
+        from_act = (run.a_memory == Memory.ACT) & (operation != Operation.FILL)
+        b_now = streaming & two & Mux(same_bank, Mux(lane_groups == 0, late, lane_group == 1), lane_group == 0)
+        a_wrap = Mux(run.a_wrap, run.wrap, 0)
+        m.d.comb += [
+            self.a.en.eq(reading & from_act),
+            self.a.bank.eq(run.a_bank),
+            self.a.offset.eq(ring(run.a_offset, a_address, a_wrap)),
+            self.acc.en.eq(reading & (run.a_memory == Memory.ACC) & (operation != Operation.FILL)),
+            self.acc.bank.eq(run.a_bank),
+            self.acc.offset.eq(self.a.offset),
+            self.b.en.eq(b_now),
+            self.b.bank.eq(run.b_bank),
+            self.b.offset.eq(ring(run.b_offset, place.address[1], Mux(run.b_wrap, run.wrap, 0))),
+        ]
+
+        # to the datapath: what this cycle's pass is
+        first_tap = Mux(windowed, (window_y == 0) & (tap_group == 0), (window_y == 0) & (window_x == 0))
+        m.d.comb += [
+            datapath.a_data.eq(self.a.data),
+            datapath.b_data.eq(self.b.data),
+            datapath.acc_data.eq(self.acc.data),
+            datapath.operation.eq(operation),
+            datapath.from_acc.eq(run.a_memory == Memory.ACC),
+            datapath.to_acc.eq(run.out_memory == Memory.ACC),
+            datapath.same_bank.eq(same_bank),
+            datapath.read.eq(reading),
+            datapath.read_window.eq(reading & windowed),
+            datapath.window_row.eq(window_y),
+            datapath.window_width.eq(run.window_width),
+            datapath.lane_group.eq(lane_group),
+            datapath.tap_group.eq(tap_group),
+            datapath.first.eq(first_tap),
+            datapath.passing.eq(passing),
+            datapath.word_done.eq(word_done),
+            datapath.tap_place.eq(loader.tap_place(m, run, window_y, tap_group)),
+            datapath.set_index.eq(loader.stream_set),
+            datapath.descriptor_index.eq(loader.run_descriptor),
+            datapath.write_set.eq(loader.write_set),
+            datapath.write_kind.eq(loader.write_kind),
+            datapath.write_index.eq(loader.write_index),
+            datapath.write_descriptor.eq(loader.write_descriptor),
+            datapath.write_data.eq(self.par.data),
+            datapath.write_table.eq(loader.write_table),
+            datapath.write_table_index.eq(loader.write_table_index),
+        ]
+        self._writes(m, run, place, word_done, stream_done, datapath)
+
+    def _writes(
+        self, m: Module, run, place: LoopNest, word_done: Signal, stream_done: Signal, datapath: VectorDatapath
+    ) -> None:
+        latency = Timing(self._config).vector_latency
+        offset = ring(run.out_offset, place.address[2], Mux(run.out_wrap, run.wrap, 0))
+        valid = delay(m, word_done, latency, "write_valid")
+        last = delay(m, stream_done, latency, "write_last")
+        payload = Cat(offset, run.out_bank, run.out_memory == Memory.ACC, run.signal)
+        late = datapath.late(m, payload, latency, "write_payload")
+        offset, bank, to_acc, signal = late[:15], late[15:19], late[19], late[20:24]
+        m.d.comb += [self.end.eq(last), self.end_signal.eq(signal)]
+        for port, mine, mask in (
+            (self.act_out, ~to_acc, self.end_act_write),
+            (self.acc_out, to_acc, self.end_acc_write),
+        ):
+            m.d.comb += [
+                port.en.eq(valid & mine),
+                port.bank.eq(bank),
+                port.offset.eq(offset),
+                mask.eq(Mux(last & mine, 1 << bank, 0)),
+            ]
+        m.d.comb += [self.act_out.data.eq(datapath.act_result), self.acc_out.data.eq(datapath.acc_result)]

