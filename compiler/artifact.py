@@ -89,11 +89,12 @@ def _assemble(
         for name in (*subgraph.inputs, *subgraph.outputs):
             tensor = subgraph.tensors[name]
             values[name] = helper.make_tensor_value_info(name, _TYPES[tensor.dtype], tensor.shape)
+    initializers = {tensor.name for tensor in whole.graph.initializer}
     outside = {value.name for value in (*whole.graph.input, *whole.graph.output)}
     graph = helper.make_graph(
         nodes,
         source.graph.name or "npukit",
-        list(whole.graph.input),
+        [value for value in whole.graph.input if value.name not in initializers],
         list(whole.graph.output),
         [tensor for tensor in whole.graph.initializer if tensor.name in used],
         value_info=[value for name, value in values.items() if name in made | used and name not in outside],
@@ -104,7 +105,7 @@ def _assemble(
     model = helper.make_model(
         graph,
         opset_imports=opsets,
-        ir_version=whole.ir_version,
+        ir_version=max(whole.ir_version, 4),  # before, initializers had to be inputs as well
         producer_name="npukit",
         functions=list(whole.functions),
     )

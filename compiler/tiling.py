@@ -152,8 +152,15 @@ class ConvTiling:
 
 def _sizes(total: int, most: int, count: int) -> list[int]:
     """The `count` largest sizes of the largest part when `total` is cut in 1, 2, ... parts, at most `most`."""
-    found = {-(-total // pieces) for pieces in range(1, total + 1)}
-    return sorted(size for size in found if size <= most)[-count:]
+    found: list[int] = []
+    pieces = -(-total // most)
+    while len(found) < count:
+        size = -(-total // pieces)
+        found.append(size)
+        if size == 1:
+            break
+        pieces = -(-total // (size - 1))
+    return found[::-1]
 
 
 def choose_tiling(shape: ConvShape) -> ConvTiling:

@@ -1,6 +1,7 @@
 """ONNX Runtime on the host: what the machine does not run, and the oracle of all integer arithmetic."""
 
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,12 @@ import onnxruntime
 from numpy.typing import NDArray
 
 __all__ = ["HostError", "cpu_features", "open_session", "oracle_problem", "run_session", "session_options"]
+
+
+_SOURCE = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : |"
+    r"/onnxruntime_src/\S+:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?(?: \[with [^\]]*\])? "
+)
 
 
 class HostError(RuntimeError):
@@ -61,7 +68,9 @@ def run_session(
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    """An error on one line, without the places in C++ source that ONNX Runtime puts before its reason."""
+    text = _SOURCE.sub("", " ".join(str(error).split()))
+    return text if len(text) <= 300 else f"{text[:100]} ... {text[-200:]}"
 
 
 def cpu_features() -> tuple[str, ...]:

@@ -4,8 +4,8 @@ A number is a significand times 2**(exponent - 150), the exponent biased as in t
 normal number's significand is its 24 bits as a whole number. Operands with exponent field 0 count as 0;
 infinities and NaN are not provided for.
 
-Functions that take a `Pipeline` add registers; the others are combinational. Sums are kept exact enough to be rounded
-once: `align`, add, `round_sum` is a fused multiply-add after its multiplication.
+Functions that take a `Pipeline` add registers; the others are combinational. Sums are kept exact enough
+to be rounded once: `align`, add, `round_sum` is a fused multiply-add after its multiplication.
 """
 
 from typing import NamedTuple
@@ -39,12 +39,11 @@ PRECISION = 24
 GUARD_BITS = 3  # of a sum, below the product
 SUM_BITS = 64
 PRODUCT_BITS = 32  # magnitude of a product that `align` is made for
-HIGHEST = (
-    PRODUCT_BITS + 3
-)  # of the addend's lowest bit: from there on the product is less than 1/4 of its unit
-LOWEST = -(PRECISION + 1 + GUARD_BITS)  # the whole addend is below the guard bits
+# where the addend's lowest bit can be, counted from the product's
+HIGHEST = PRODUCT_BITS + 3  # there the product is less than 1/4 of the addend's last place
+LOWEST = -(PRECISION + 1 + GUARD_BITS)  # there all of the addend is below the guard bits
 
-FRACTION_BITS = PRECISION + 1  # half a unit in the last place of numbers from 0.5 on
+FRACTION_BITS = PRECISION + 1  # down to half a unit in the last place of numbers from 0.5 on
 INTEGER_BITS = 11
 
 
@@ -149,17 +148,17 @@ def align(
 ) -> tuple[Staged, Staged]:
     """The addend of a fused multiply-add, moved to where the product stands.
 
-    A sum is a signed number of SUM_BITS in units of 2**-GUARD_BITS of the product's unit. What lies below is
-    or-ed into its lowest bit. That decides no rounding wrongly: either the product is at least 2**23 and
-    the sum's own last place far above that bit, or the product is 0, and then nothing lies below if its
-    exponent is given as 0. An addend that is 0 is to have an exponent below the product's.
+    A sum is a signed number of SUM_BITS in units of 2**-GUARD_BITS of the product's unit. What lies below
+    is or-ed into its lowest bit. That makes no rounding wrong: if something lies below, the addend is
+    less than 2**22 and the product at least 2**23, so that the half of the sum's last place is a higher bit.
 
-    Takes the exponents in `cycle` and the addend, signed and at most 2**24, in cycle + 2. The product is to be 0 or
-    from 2**23 to 2**32 in magnitude.
+    Takes the exponents in `cycle` and the addend, signed and at most 2**24, in cycle + 2. The product is
+    from 2**23 to 2**32 in magnitude, or 0 with exponent 0; an addend of 0 has exponent 0.
 
     Returns:
-        The aligned addend, in cycle + 3, and the exponent of the product's unit in the sum, in cycle + 2: it is the
-        addend's own where that is so large that the product only matters as being not 0.
+        The aligned addend, in cycle + 3, and the exponent of the product's unit in the sum, in
+        cycle + 2: its own, or, if the addend is so large that of the product only the sign matters,
+        the one that goes with the addend.
     """
     distance = pipeline.register(
         cycle, addend_exponent.at(cycle) - product_exponent.at(cycle), f"{name}_distance"
@@ -190,8 +189,11 @@ def round_sum(pipeline: Pipeline, cycle: int, total: Staged, exponent: Staged) -
     Negative sums are rounded as they are, in two's complement. There a power of two counts to the interval
     below it, where numbers are closer; it is exact either way.
 
+    Takes the sum in `cycle` and its exponent in cycle + 1.
+
     Returns:
-        The significand, signed and at most 2**24 in magnitude, in cycle + 3, and its exponent, in cycle + 2; 0 for 0.
+        The significand, signed and at most 2**24 in magnitude, in cycle + 3, and its exponent, in
+        cycle + 2. A sum of 0 has exponent 0.
     """
     value = total.at(cycle)
     changes = value[:-1] ^ value[-1].replicate(SUM_BITS - 1)
@@ -241,10 +243,10 @@ def sum_to_fixed_point(pipeline: Pipeline, cycle: int, total: Staged, exponent: 
 
 
 def round_twice(number: Bits, lost: Bits) -> tuple[Bits, Bits]:
-    """A number rounded to binary32 and then to a whole number, both to nearest even, if its magnitude is below 512.
+    """A number below 512 in magnitude, rounded to binary32 and then to a whole number, both to nearest even.
 
-    The second rounding differs from a single one only where the first gives a tie: k + 1/2. For |k + 1/2| from
-    2**e on that is within 2**(e - 24) of k + 1/2, for e = -1 inclusive to 8. Below 0.5 the result is 0 at any rate.
+    Two roundings differ from one only where the first gives a tie, k + 1/2: within 2**(e - 24) of it, where
+    2**e <= |k + 1/2| < 2**(e + 1) and e is from -1 to 8. Below 1/2 the result is 0 either way.
 
     Parameters:
         number: signed, FRACTION_BITS after the point, rounded down; `lost` tells if it was not exact.

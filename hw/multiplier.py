@@ -20,10 +20,10 @@ def _limbs(value: Signal) -> list[Bits]:
 class Multiplier(wiring.Component):
     """Signed product. One a cycle, `latency` cycles from factors to product.
 
-    Factors of up to 18 bits are multiplied as they are, wider ones in two parts of at most 18 bits: one, two
-    or four multipliers of 18 x 18 bits, as DSP blocks have them. Factors and partial products are registered, with
-    nothing but the multiplication between, so that a DSP block can take both registers in; a third
-    register holds the sum of partial products, where there is one.
+    Factors of up to 18 bits are multiplied as they are, wider ones in two parts of at most 18 bits: one,
+    two or four multipliers of 18 x 18 bits, as DSP blocks have them. Factors and partial products are
+    registered, with nothing but the multiplication between, so that a DSP block can take both registers
+    in; a third register holds the sum of partial products, where there is one. No register has a reset.
 
     Parameters:
         width_a, width_b: widths of the factors, 1 to 35 bits.

@@ -1,4 +1,4 @@
-"""Values and the cycle that each belongs to: datapaths of fixed latency without counting registers by hand."""
+"""Values and the cycle that each belongs to: fixed latency without counting registers by hand."""
 
 from typing import Any, TypeAlias
 

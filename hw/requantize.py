@@ -14,16 +14,17 @@ __all__ = ["RequantizeLane"]
 class RequantizeLane(wiring.Component):
     """Requantisation: an accumulator, scaled and rounded, plus a zero point, clamped.
 
-    With `fixed` 0 it is ONNX Runtime's, clamp(rne(f32(f32(acc + bias) * multiplier)) + zero_point), for any finite
-    multiplier. With `fixed` 1 it is TensorFlow Lite's, with its two roundings, for a shift from -31 to 30.
+    With `fixed` 0 it is ONNX Runtime's, clamp(rne(f32(f32(acc + bias) * multiplier)) + zero_point), for any
+    finite multiplier. With `fixed` 1 it is TensorFlow Lite's, with its two roundings, for a shift from
+    -31 to 30.
 
-    A float product is a product of two significands of 24 bits, so both modes go through one 32 x 32 multiplier:
+    A float product is a product of two significands of 24 bits, so one 32 x 32 multiplier serves both modes:
 
         acc + bias -> magnitude -> normalise, or shift left -> round to 24 bits -> multiply
         -> round to 24 bits, or to the high half -> shift right -> round -> add the zero point -> clamp
 
-    One value a cycle, `latency` cycles from inputs to result. All inputs belong to one value and come together;
-    successive values may differ in all of them.
+    One value a cycle, `latency` cycles from inputs to result. All inputs belong to one value and come
+    together; successive values may differ in all of them.
 
     Members:
         accumulator, bias: in, signed(32).

@@ -36,31 +36,33 @@ class TwoSourceOperation(enum.Enum, shape=2):
 
 
 class TwoSourceLane(wiring.Component):
-    """ADD, ADD_FIXED, MULTIPLY and MULTIPLY_FIXED of one element, before 128 is subtracted for `out_unsigned`.
-
-    Members are named as the descriptor fields of those operations; an operation ignores those of the others.
+    """ADD, ADD_FIXED, MULTIPLY and MULTIPLY_FIXED of an element, before `out_unsigned` subtracts 128.
 
         ADD             clamp(rne(fma(a, ra, fma(b, rb, offset))))
         MULTIPLY        clamp(rne(f32(f32(p * multiplier) + out_zero_point)))
-        ADD_FIXED       clamp(scale(wrap(scale(a'), scale(b'))) + out_offset), a' = (a + a_offset) * 2**left_shift
+        ADD_FIXED       clamp(scale(wrap(scale(a'), scale(b'))) + out_offset)
         MULTIPLY_FIXED  clamp(scale(p) + out_zero_point)
 
-    with p = (a - a_zero_point) * (b - b_zero_point), and scale TensorFlow Lite's scaling by a multiplier and shift.
+    with p = (a - a_zero_point) * (b - b_zero_point), a' = (a + a_offset) * 2**left_shift, b' alike, and
+    `scale` TensorFlow Lite's scaling by a multiplier and a shift.
 
-    Two multipliers of 12 x 32 bits scale the sources, or one half each of p. Then the ways part. Float: a sum with
-    the offset, rounded (for MULTIPLY, of the halves: that rounds p * multiplier); a second fused sum with the
-    scaled a (for MULTIPLY, with 1.0 * zero point); to a whole number. Fixed: the rest of the scaling, the sum or p,
-    and a 32 x 32 multiplier for the scaling of the result.
+    Two multipliers of 12 x 32 bits scale the sources, or p in two halves. Then the ways part. Float: a sum
+    with the offset is rounded (for MULTIPLY, the sum of the halves: that rounds p * multiplier); a second
+    fused sum with the scaled a (for MULTIPLY, with 1.0 * zero point) is rounded to a whole number. Fixed: the
+    rest of the scaling, the sum (or p), and a 32 x 32 multiplier for the scaling of the result.
 
     One element a cycle, `latency` cycles from inputs to result. All inputs belong to one element and come
     together; successive elements may differ in all of them.
 
     Float operands are normal numbers from 2**-64 to 2**64 in magnitude, or 0; shifts are from -31 to 30.
 
+    Members are named as the descriptor fields; an operation ignores those of the others.
+
     Members:
         operation: in, TwoSourceOperation.
         a, b: in, signed(10), the elements: -128 to 255.
-        ra, rb, offset, multiplier: in, 32 bits, binary32; `multiplier` is a signed integer for MULTIPLY_FIXED.
+        ra, rb, offset: in, 32 bits, binary32.
+        multiplier: in, 32 bits: a binary32, or a signed integer for MULTIPLY_FIXED.
         a_multiplier, b_multiplier, out_multiplier: in, signed(32).
         a_shift, b_shift, out_shift, shift: in, signed(8), to the left, negative to the right.
         left_shift: in, unsigned(6).
@@ -156,11 +158,7 @@ class TwoSourceLane(wiring.Component):
         return pipe.value(0, chosen, "_or_".join(operation.name.lower() for operation in operations))
 
     def _source(self, pipe: Pipeline, given: SimpleNamespace, name: str) -> SimpleNamespace:
-        """What belongs to source `name`; its `term` is the element with its offset or zero point, in cycle 0.
-
-        To the left it goes in two steps: as far as bits would leave a 32-bit word, before the
-        multiplication; else after it.
-        """
+        """What belongs to source `name`; its `term`, in cycle 0, is the element with offset or zero point."""
         fields = {
             field: getattr(given, f"{name}_{field}")
             for field in ("multiplier", "shift", "offset", "zero_point")
@@ -169,16 +167,19 @@ class TwoSourceLane(wiring.Component):
             name=name, value=getattr(given, name), ratio=getattr(given, f"r{name}"), **fields
         )
         offset = Mux(given.add_fixed.at(0), side.offset.at(0), 0)
-        side.term = (side.value.at(0) + Mux(given.multiply.at(0), -side.zero_point.at(0), offset))[
-            :11
-        ].as_signed()
+        offset = Mux(given.multiply.at(0), -side.zero_point.at(0), offset)
+        side.term = (side.value.at(0) + offset)[:11].as_signed()
         side.left = pipe.register(0, given.left_shift.at(0) + left_shift(side.shift.at(0)), f"{name}_left")
         return side
 
     def _scale(
         self, m: Module, pipe: Pipeline, given: SimpleNamespace, side: SimpleNamespace, part: Bits
     ) -> None:
-        """Source times its multiplier, or `part` times the product's: `side.scaled`, from cycle 5 on."""
+        """Source times its multiplier, or `part` times the product's: `side.scaled`, from cycle 5 on.
+
+        Of a left shift, what drives bits out of a 32-bit word comes before the multiplication. The rest comes
+        after it: `side.late` is by how much less than LATE it is.
+        """
         name = side.name
         term = pipe.register(0, side.term, f"{name}_term").at(2)
         early = Mux(given.add_fixed.at(1), clamp(side.left.at(1) - LATE, 0, 11), 0)
@@ -289,7 +290,7 @@ class TwoSourceLane(wiring.Component):
 
 
 def _add_aligned(product: Bits, aligned: Bits) -> Bits:
-    """A product plus what is aligned with it. The guard bits take no part, so that no carry waits for the lowest."""
+    """A product plus what is aligned with it. The guard bits are not added to: no carry waits for them."""
     upper = product + aligned[GUARD_BITS:].as_signed()
     return Cat(aligned[:GUARD_BITS], upper[: SUM_BITS - GUARD_BITS]).as_signed()
 

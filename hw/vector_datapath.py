@@ -48,6 +48,7 @@ class VectorDatapath(wiring.Component):
                 "to_acc": In(1),
                 "same_bank": In(1),
                 "read": In(1),
+                "read_b": In(1),
                 "read_window": In(1),
                 "window_row": In(4),
                 "window_width": In(4),
@@ -284,11 +285,14 @@ class VectorDatapath(wiring.Component):
         with m.If(read):
             m.d.sync += a_first.eq(Mux(acc_2, self.acc_data, wide))
         a = delay(m, a_first, 1, "a")
-        b_first = Signal(8 * config.word_bytes, reset_less=True)
+        # with both sources in one bank, b is read a cycle later and must stay while the next word's comes
+        b_apart = Signal(8 * config.word_bytes, reset_less=True)
+        b_after = Signal(8 * config.word_bytes, reset_less=True)
+        m.d.sync += b_apart.eq(self.b_data)
+        with m.If(delay(m, self.read_b & self.same_bank, 2, "read_b")):
+            m.d.sync += b_after.eq(self.b_data)
         same_bank = delay(m, self.same_bank, _OPERANDS, "same_bank")
-        m.d.sync += b_first.eq(self.b_data)
-        b_later = delay(m, b_first, 1, "b")
-        b = Mux(same_bank, b_first, b_later)
+        b = Mux(same_bank, b_after, delay(m, b_apart, 1, "b"))
         return a, b
 
     def _extend(self, m: Module, value: Value, name: str) -> Value:

@@ -41,7 +41,7 @@ class VectorLoader(wiring.Component):
         start: that instruction starts to stream. run_loads, run_block_loads: it needs sets, one a block.
         next_ready: the set of the running instruction's next block is there.
         stream_set, run_descriptor: those that the stream uses.
-        leave: the stream used its set for the last time. quiet: nothing streams or waits to.
+        streaming: a block streams in this cycle. leave: the stream used its set for the last time. quiet: nothing streams or waits to.
         par_en, par_offset, par_data: PAR's read port.
         write_*: the word that PAR returns in this cycle, for the datapath.
     """
@@ -63,6 +63,7 @@ class VectorLoader(wiring.Component):
                 "stream_set": Out(1),
                 "run_descriptor": Out(1),
                 "leave": In(1),
+                "streaming": In(1),
                 "quiet": In(1),
                 "par_en": Out(1),
                 "par_offset": Out(15),
@@ -134,7 +135,8 @@ class VectorLoader(wiring.Component):
                 Mux(begin, (loads_left == 1) & (length == 1), (loads_left == 0) & (words_left <= 1))
             ),
             self.front_ready.eq(front_begun & loaded.bit_select(front_set, 1)),
-            self.next_ready.eq(loaded.bit_select(~self.stream_set, 1)),
+            # the stream leaves its set with the block's last cycle, and then points to the next one
+            self.next_ready.eq(loaded.bit_select(self.stream_set ^ self.streaming, 1)),
         ]
         current = Mux(begin, 0, word_index)
         with m.If(begin):

@@ -42,7 +42,8 @@ class Oracle:
             self._session = open_session(copy)
         except HostError as error:
             raise UsageError(f"--compare: ONNX Runtime refuses the reference: {error}") from None
-        self.inputs = [value.name for value in self._session.get_inputs()]
+        self.inputs = {value.name: value.shape for value in self._session.get_inputs()}
+        """Shapes by name; a dimension that the model leaves open is its name."""
 
     def run(self, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
         """Outputs and quantised tensors by name."""
@@ -101,11 +102,22 @@ def _where(programs: Mapping[str, Program], tensor: str, index: tuple[int, ...])
     return {}
 
 
-def _same_model(what: str, reference: list[str], model: list[str]) -> None:
+def _same_names(what: str, reference: list[str], model: list[str]) -> None:
     if sorted(reference) != sorted(model):
         raise UsageError(
             f"the reference has the {what} {', '.join(reference)} and the model that runs "
             f"{', '.join(model)}: they are different models"
+        )
+
+
+def _same_shape(name: str, reference: tuple[int | str | None, ...], model: tuple[int, ...]) -> None:
+    fits = len(reference) == len(model) and all(
+        mine == theirs for mine, theirs in zip(model, reference, strict=True) if isinstance(theirs, int)
+    )
+    if not fits:
+        raise UsageError(
+            f"{name} has the shape {list(reference)} in the reference and {list(model)} in the model that runs: "
+            "they are different models"
         )
 
 
@@ -132,8 +144,10 @@ def compare(session: Session, oracle: Oracle, inputs: Mapping[str, NDArray], out
         UsageError: when the oracle is another model than the session's.
         HostError: when ONNX Runtime stops.
     """
-    _same_model("inputs", oracle.inputs, list(inputs))
-    _same_model("outputs", oracle.outputs, list(outputs))
+    _same_names("inputs", list(oracle.inputs), list(inputs))
+    _same_names("outputs", oracle.outputs, list(outputs))
+    for name, shape in oracle.inputs.items():
+        _same_shape(name, tuple(shape), inputs[name].shape)
     expected = oracle.run(inputs)
     result = total or Comparison(
         reference=f"ONNX Runtime {onnxruntime.__version__}, optimised graph",
@@ -145,11 +159,7 @@ def compare(session: Session, oracle: Oracle, inputs: Mapping[str, NDArray], out
     result.tensors_total = len(oracle.tensors)
     for name in names:
         want, got = expected[name], actual[name]
-        if want.shape != got.shape:
-            raise UsageError(
-                f"{name} has the shape {list(want.shape)} in the reference and {list(got.shape)} in the model "
-                "that runs: they are different models"
-            )
+        _same_shape(name, want.shape, got.shape)
         result.elements += want.size
         unequal = (want != got) & ~((want != want) & (got != got))
         count = int(unequal.sum())

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -36,12 +37,29 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
         raise ModelError(f"{name} is not an ONNX model, or it is cut short: its protobuf does not parse") from None
     if not model.opset_import or not model.graph.output:
         raise ModelError(f"{name} is not an ONNX model, or it is cut short: it has no operator set or no output")
+    field = _not_text(model)
+    if field is not None:
+        raise ModelError(f"{name} is damaged: {field} is not text (UTF-8)")
     if not isinstance(source, bytes):
         try:
             onnx.load_external_data_for_model(model, str(Path(source).parent))
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
             raise ModelError(f"{name}: external data cannot be read: {str(error).splitlines()[0]}") from None
     return model
+
+
+def _not_text(message: Any) -> str | None:
+    """The first text field of a protobuf that holds bytes which are no text; its parser lets them pass."""
+    for field, value in message.ListFields():
+        if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+            continue
+        for one in (value,) if isinstance(value, str | bytes) or hasattr(value, "ListFields") else value:
+            if isinstance(one, bytes):
+                return f"{field.full_name} {one!r}"
+            found = _not_text(one) if field.type == field.TYPE_MESSAGE else None
+            if found is not None:
+                return found
+    return None
 
 
 @dataclass(frozen=True)

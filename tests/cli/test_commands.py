@@ -256,7 +256,7 @@ def test_outputs_of_any_name(npukit, graphs, tmp_path) -> None:
     x = graph.input((1, 3, 4, 4), name="file")
     for name in ("a/b", "allow_pickle"):
         y = graph.conv(x, 2, 1)
-        graph.node("DequantizeLinear", graph.nodes[-1].input[:0] or [y.name, *graph.nodes[-1].input[1:]], name)
+        graph.node("DequantizeLinear", [y.name, *graph.nodes[-1].input[1:]], name)
         graph.output_value(name)
     (tmp_path / "m.onnx").write_bytes(graph.model().SerializeToString())
     assert npukit("run", tmp_path / "m.onnx", "--output", tmp_path / "o.npz", "--compare").code == 0

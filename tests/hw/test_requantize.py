@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("amaranth", reason="the hardware needs Amaranth")
+pytest.importorskip("amaranth", reason="Amaranth is not installed: pip install npukit[rtl]")
 
 from npukit.hw.requantize import RequantizeLane
 from npukit.sim import numerics
@@ -198,10 +198,9 @@ CASES = (
 
 @pytest.fixture(scope="module")
 def lane(streaming: ModuleType) -> Any:
-    try:
-        return streaming.Stream(RequantizeLane(), RequantizeLane.latency)
-    except streaming.ToolError as error:
-        pytest.skip(str(error))
+    if missing := streaming.missing_tool():
+        pytest.skip(missing)
+    return streaming.Stream(RequantizeLane(), RequantizeLane.latency)
 
 
 def check(result: NDArray, inputs: Inputs, expected: NDArray) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("amaranth", reason="the hardware needs Amaranth")
+pytest.importorskip("amaranth", reason="Amaranth is not installed: pip install npukit[rtl]")
 
 from amaranth.hdl import Fragment, Shape
 from npukit.hw.two_source import TwoSourceLane, TwoSourceOperation
@@ -143,6 +143,43 @@ def add_far_apart(rng: Generator, count: int) -> Inputs:
     few = rng.random(count) < 0.3
     offset = np.where(few, powers(rng, -20, 30, count), offset)
     return add(drawn, ra, rb, offset)
+
+
+def add_tiny_in_inner(rng: Generator, count: int) -> Inputs:
+    """b * rb often halfway between two fp32, a tiny offset to decide, a * ra to bare the last bits."""
+    drawn = elements(rng, count)
+    drawn["a"] = np.where(drawn["a"] == 0, 1, drawn["a"])
+    b = np.where(drawn["b"] == 0, 3, drawn["b"])
+    significand = (rng.integers(2**23, 2**24, count) >> rng.integers(0, 8, count)) * rng.choice(
+        [-1, 1], count
+    )
+    rb = np.ldexp(significand.astype(np.float32), rng.integers(2, 5, count)).astype(np.float32)
+    # or next to a power of two, below which the last place is half as large
+    power = rng.random(count) < 0.2
+    drawn["b"] = b = np.where(power, rng.choice([-1, 1], count), b)
+    rb = np.where(power, powers(rng, 24, 30, count), rb)
+    ra = nudged(rng, -(b * rb.astype(np.float64)) / drawn["a"], 2)
+    return add(drawn, ra, rb, floats(rng, -50, 3, count))
+
+
+def add_tiny_in_outer(rng: Generator, count: int) -> Inputs:
+    """a * ra often halfway between k + 1/2 and the next fp32, and a tiny sum that decides."""
+    drawn = elements(rng, count)
+    drawn["b"] = rng.integers(-1, 2, count)
+    exponent = rng.integers(-1, 9, count)
+    whole = (1 << np.maximum(exponent, 0)) + (
+        rng.integers(0, 512, count) & ((1 << np.maximum(exponent, 0)) - 1)
+    )
+    whole *= exponent >= 0
+    # k + 1/2 and half a unit in the last place, in such halves; as a product if it has a factor
+    target = ((2 * whole + 1) << (23 - exponent)) + rng.choice([-1, 1], count)
+    factor = rng.choice([3, 5, 7, 9, 11, 13], count)
+    divides = target % factor == 0
+    drawn["a"] = np.where(divides, factor, drawn["a"]) * rng.choice([-1, 1], count)
+    drawn["a"] = np.clip(drawn["a"], -128, 255)
+    ratio = np.where(divides, target // factor, rng.integers(2**23, 2**24, count))
+    ra = np.ldexp(ratio.astype(np.float32), exponent - 24).astype(np.float32)
+    return add(drawn, ra, floats(rng, -64, -20, count), floats(rng, -64, -20, count))
 
 
 def add_zeros(rng: Generator, count: int) -> Inputs:
@@ -296,7 +333,7 @@ def multiply_fixed_edges(rng: Generator, count: int) -> Inputs:
 
 CASES = (
     add_any, add_usual, add_near_ties, add_exact_ties, add_inner_cancels, add_outer_cancels, add_far_apart,
-    add_zeros, add_every_pair,
+    add_tiny_in_inner, add_tiny_in_outer, add_zeros, add_every_pair,
     multiply_any, multiply_usual, multiply_near_ties, multiply_exact_ties,
     add_fixed_any, add_fixed_usual, add_fixed_edges, add_fixed_ties,
     multiply_fixed_any, multiply_fixed_usual, multiply_fixed_edges,
@@ -340,10 +377,9 @@ def check(result: NDArray, inputs: Inputs, expected: NDArray) -> None:
 
 @pytest.fixture(scope="module")
 def lane(streaming: ModuleType) -> Any:
-    try:
-        return streaming.Stream(TwoSourceLane(), TwoSourceLane.latency)
-    except streaming.ToolError as error:
-        pytest.skip(str(error))
+    if missing := streaming.missing_tool():
+        pytest.skip(missing)
+    return streaming.Stream(TwoSourceLane(), TwoSourceLane.latency)
 
 
 @pytest.mark.parametrize("case", CASES)
