@@ -1,6 +1,6 @@
 """What a device is: memory, registers, a start, and a wait with a deadline."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -10,7 +10,7 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Instruction
 from npukit.isa.registers import COUNTERS, ERRORS, ErrorCause, address_of
 
-__all__ = ["ALIGNMENT", "Device", "DeviceError", "Observable", "read_counters", "read_wide", "write_wide"]
+__all__ = ["ALIGNMENT", "Device", "DeviceError", "Observable", "Traced", "read_counters", "read_wide", "write_wide"]
 
 ALIGNMENT = 4096
 """Programs and bases lie at multiples of this, so that relocation changes no cycle."""
@@ -55,6 +55,15 @@ class Device(Protocol):
         Raises:
             DeviceError: after `deadline` seconds.
         """
+        ...
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """A device that knows when each instruction of its latest run was queued, issued, started and ended."""
+
+    def instruction_cycles(self, instructions: Sequence[Instruction]) -> dict[str, NDArray[np.int64]]:
+        """int64[instructions] for each of queue, issue, start and end, in program order."""
         ...
 
 

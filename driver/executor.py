@@ -209,7 +209,10 @@ class Executor:
                 result.host_seconds += perf_counter() - start
                 continue
             node, loaded = step
-            watch = _Capture(loaded.program, self.device) if capture else None
+            # a device that shows nothing of its insides is compared by its outputs
+            watch = None
+            if capture and isinstance(self.device, Observable):
+                watch = _Capture(loaded.program, self.device)
             for tensor in loaded.program.tensors:
                 if tensor.role == "input" and values[tensor.name].shape != tensor.shape:
                     raise InputError(
@@ -231,9 +234,7 @@ class Executor:
 class _Capture:
     """Collects every quantised tensor where VECTOR writes it."""
 
-    def __init__(self, program: Program, device: Device) -> None:
-        if not isinstance(device, Observable):
-            raise DeviceError("this device cannot show its intermediate tensors; compare on the simulator")
+    def __init__(self, program: Program, device: Observable) -> None:
         self.program, self.device = program, device
         lanes = program.config.array
         self.images: dict[str, NDArray[np.int8]] = {}
@@ -257,7 +258,6 @@ class _Capture:
 
     def finish(self) -> dict[str, NDArray]:
         """The tensors by name, in the framework's shape and dtype."""
-        assert isinstance(self.device, Observable)
         self.device.observer = None
         found = {}
         for name, (view, shape, dtype) in self.program.captured.items():

@@ -7,7 +7,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from npukit.driver.device import ALIGNMENT, Device, DeviceError, error_text, read_counters, write_wide
+from npukit.driver.device import ALIGNMENT, Device, DeviceError, Traced, error_text, read_counters, write_wide
 from npukit.isa.program import Program, TensorInfo
 from npukit.isa.registers import address_of
 
@@ -16,11 +16,12 @@ __all__ = ["LoadedProgram", "RunRecord"]
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run: the counters, and the host's seconds by what they went to."""
+    """One run: the counters, the host's seconds by what they went to, and each instruction's end, if known."""
 
     counters: dict[str, int]
     seconds_device: float
     seconds_host: float
+    ends: NDArray[np.int64] | None = None
 
 
 class LoadedProgram:
@@ -78,9 +79,11 @@ class LoadedProgram:
             tensor.name: self._output(tensor) for tensor in self.program.tensors if tensor.role == "output"
         }
         counters = read_counters(self.device)
-        return outputs, RunRecord(
-            counters, finished - launched, launched - start + perf_counter() - finished
-        )
+        ends = None
+        if isinstance(self.device, Traced):
+            ends = self.device.instruction_cycles(self.program.instructions)["end"]
+        host = launched - start + perf_counter() - finished
+        return outputs, RunRecord(counters, finished - launched, host, ends)
 
     def _output(self, tensor: TensorInfo) -> NDArray:
         raw = self.device.read_memory(self.base + tensor.address, tensor.layout.elements)

@@ -1,6 +1,6 @@
 """The simulated device: registers and memory of a machine whose insides are `npukit.sim`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ class SimDevice:
         self._registers: dict[int, int] = {}
         self._decoded: dict[bytes, tuple[Instruction, ...]] = {}
         self._schedules: dict[bytes, Schedule] = {}
+        self._latest: Schedule | None = None
         self.compute = compute
         self.observer: Callable[[int, Instruction, Callable[[], NDArray]], None] | None = None
         self._reset()
@@ -152,13 +153,15 @@ class SimDevice:
                 self._schedules[code] = simulate_timing(self._config, instructions, self._dram)
         except Deadlock as error:
             raise DeviceError(f"the program never ends: {error}") from None
+        self._latest = self._schedules[code]
         for name, _ in COUNTERS:
-            self._put(name.upper(), self._schedules[code].counters[name])
+            self._put(name.upper(), self._latest.counters[name])
         self._registers[address_of("STATUS")] = _DONE
 
-    def schedule_of(self, code: bytes) -> Schedule | None:
-        """The cycles of each instruction of a program that has run, by its code."""
-        return self._schedules.get(code)
+    def instruction_cycles(self, instructions: Sequence[Instruction]) -> dict[str, NDArray[np.int64]]:
+        """The latest run's events in program order; see `Traced`."""
+        assert self._latest is not None and len(self._latest.end) == len(instructions)
+        return {name: getattr(self._latest, name) for name in ("queue", "issue", "start", "end")}
 
     def _execute(self, instructions: tuple[Instruction, ...], dram: NDArray[np.uint8]) -> bool:
         machine = FunctionalSimulator(self._config, dram)

@@ -4,6 +4,7 @@ from npukit.compiler.errors import CompileError
 from npukit.driver.device import DeviceError
 from npukit.driver.executor import ArtifactError, InputError
 from npukit.driver.host import HostError
+from npukit.hw.toolchain import ToolError
 from npukit.isa.config import ConfigError
 from npukit.isa.instructions import InstructionError
 from npukit.isa.program import ProgramError
@@ -28,5 +29,5 @@ USER_ERRORS = (
 )
 """Errors that the user's input causes: exit code 2."""
 
-TOOL_ERRORS = (DeviceError, HostError)
-"""A device, or ONNX Runtime on the host, that stops: exit code 3."""
+TOOL_ERRORS = (DeviceError, HostError, ToolError)
+"""A device, a tool, or ONNX Runtime on the host, that stops: exit code 3."""

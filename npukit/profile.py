@@ -3,11 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Load, Matrix, Memory, Store, Vector
 from npukit.isa.program import Program
 from npukit.isa.timing import Timing
-from npukit.sim.timing import Schedule, stream_cycles
+from npukit.sim.timing import stream_cycles
 
 __all__ = ["LayerProfile", "Profile", "layer_profiles"]
 
@@ -71,14 +74,16 @@ def _work(program: Program, first: int, last: int) -> tuple[int, int, int]:
     return array, vector, moved
 
 
-def layer_profiles(program: Program, schedule: Schedule | None, cycles: int) -> Iterable[LayerProfile]:
-    """A row per node; without a schedule (a device that does not tell) the whole program's cycles last."""
+def layer_profiles(
+    program: Program, ends: NDArray[np.int64] | None, cycles: int
+) -> Iterable[LayerProfile]:
+    """A row per node, from each instruction's end; without them (a device that does not tell) the whole program's cycles last."""
     before = 0
     for position, node in enumerate(program.nodes):
         array, vector, moved = _work(program, node.first, node.last)
         end = cycles
-        if schedule is not None and position + 1 < len(program.nodes):
-            end = max(before, int(schedule.end[node.first : node.last].max()) + 1)
+        if ends is not None and position + 1 < len(program.nodes):
+            end = max(before, int(ends[node.first : node.last].max()) + 1)
         spent = end - before
         before = end
         work = {"array": array, "vector": vector, "dram": moved}

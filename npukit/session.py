@@ -22,7 +22,7 @@ from npukit.sim.dram import DramModel
 
 __all__ = ["DEVICES", "Session", "quantized_tensors"]
 
-DEVICES = ("sim",)
+DEVICES = ("sim", "rtl")
 
 
 def quantized_tensors(model: onnx.ModelProto) -> list[str]:
@@ -37,10 +37,11 @@ class Session:
         model: path, bytes or proto of an ONNX model, of a model that npukit compiled, or of a program.
         config: preset name, TOML file or `NpuConfig`; default `int8-16x16`, or what a compiled model
             was compiled for.
-        device: `sim`, or an object with the device protocol.
+        device: `sim`, `rtl` (the hardware in Verilator, built on first use), or an object with the device protocol.
         dram: parameters of the simulated DRAM.
         shapes: input shapes that the model leaves open.
-        compute: False runs timing alone; outputs are then zeros.
+        compute: False runs timing alone; outputs are then zeros. The RTL always computes.
+        vcd, vcd_cycles: a waveform file of the RTL, and the first and last cycle in it.
 
     Raises:
         ConfigError, CompileError, ArtifactError, UsageError: each with one clear sentence.
@@ -56,6 +57,8 @@ class Session:
         shapes: Mapping[str, Sequence[int]] | None = None,
         compute: bool = True,
         capture: bool = False,
+        vcd: str | Path | None = None,
+        vcd_cycles: tuple[int, int] | None = None,
     ) -> None:
         start = perf_counter()
         proto = read_model(model)
@@ -75,7 +78,7 @@ class Session:
         if isinstance(device, str):
             if device not in DEVICES:
                 raise UsageError(f"the devices are {', '.join(DEVICES)}, not {device!r}")
-            device = SimDevice(self.config, dram, compute=compute)
+            device = _make_device(device, self.config, dram, compute, vcd, vcd_cycles)
         self.device = device
         expose = frozenset(quantized_tensors(proto)) if capture else frozenset()
         self._executor = Executor(proto, device, expose)
@@ -125,8 +128,7 @@ class Session:
             profile.macs += sum(node.macs for node in program.nodes)
             for counter, value in record.counters.items():
                 profile.counters[counter] = profile.counters.get(counter, 0) + value
-            schedule = self.device.schedule_of(program.code) if isinstance(self.device, SimDevice) else None
-            profile.layers.extend(layer_profiles(program, schedule, cycles))
+            profile.layers.extend(layer_profiles(program, record.ends, cycles))
         profile.seconds = {
             "compile": self._compile_seconds,
             "simulate": sum(record.seconds_device for record in execution.records.values()),
@@ -134,6 +136,24 @@ class Session:
             "total": seconds,
         }
         return profile
+
+
+def _make_device(
+    name: str,
+    config: NpuConfig,
+    dram: DramModel | None,
+    compute: bool,
+    vcd: str | Path | None,
+    vcd_cycles: tuple[int, int] | None,
+) -> Device:
+    if name == "sim":
+        return SimDevice(config, dram, compute=compute)
+    if config.dtype != "int8":
+        raise UsageError(f"the hardware computes int8; the configuration is {config.dtype}")
+    # heavy, and not needed by the simulator
+    from npukit.driver.rtl_device import RtlDevice
+
+    return RtlDevice(config, dram, vcd=vcd, vcd_cycles=vcd_cycles)
 
 
 def _config_of(programs: dict[str, Program], wanted: NpuConfig | None) -> NpuConfig:

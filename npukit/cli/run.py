@@ -55,6 +55,10 @@ def add_parsers(commands) -> None:
         "--compare", action="store_true", help="compare every quantised tensor with ONNX Runtime; exit 1 on a difference"
     )
     parser.add_argument("--reference", metavar="MODEL", help="what a compiled model was compiled from, for --compare")
+    parser.add_argument("--vcd", metavar="F", help="with --device rtl: write a waveform")
+    parser.add_argument(
+        "--vcd-cycles", metavar="A:B", help="with --vcd: first and last cycle in it (default: all)"
+    )
     parser.add_argument("--timing-only", action="store_true", help="cycles without values")
     parser.add_argument(
         "--dram-latency", type=int, default=100, metavar="N", help="cycles from a DRAM address to its data (default: 100)"
@@ -89,6 +93,22 @@ def _check_reference(options: argparse.Namespace, compiled: bool) -> None:
         raise UsageError("--reference goes with a compiled model; an ONNX model is its own reference")
     if options.compare and compiled and options.reference is None:
         raise UsageError("a compiled model has nothing to compare with: give its source with --reference MODEL")
+
+
+def _vcd_cycles(options: argparse.Namespace) -> tuple[int, int] | None:
+    if options.vcd is not None and options.device != "rtl":
+        raise UsageError("--vcd needs --device rtl: the simulator has no waveforms")
+    if options.vcd_cycles is None:
+        return None
+    if options.vcd is None:
+        raise UsageError("--vcd-cycles goes with --vcd")
+    try:
+        first, last = (int(part) for part in options.vcd_cycles.split(":"))
+    except ValueError:
+        raise UsageError(f"--vcd-cycles must be A:B, two cycles, not {options.vcd_cycles!r}") from None
+    if not 0 <= first <= last:
+        raise UsageError(f"--vcd-cycles must be a first and a later cycle, not {options.vcd_cycles}")
+    return first, last
 
 
 def random_inputs(inputs: list[onnx.ValueInfoProto], seed: int) -> dict[str, NDArray]:
@@ -152,6 +172,8 @@ def _run(options: argparse.Namespace) -> int:
         shapes=shapes_of(options),
         compute=not options.timing_only,
         capture=options.compare,
+        vcd=options.vcd,
+        vcd_cycles=_vcd_cycles(options),
     )
     seed = options.seed or 0
     inputs = _read_inputs(options.input) if options.input else random_inputs(session.inputs, seed)

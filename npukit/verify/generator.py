@@ -5,6 +5,7 @@ read. Order is added where two instructions touch the same words, and here and t
 needed. The judge has the last word: what it refuses is never returned.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -29,7 +30,7 @@ from npukit.isa.instructions import (
 from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands
 from npukit.sim.judge import judge
 
-__all__ = ["RandomProgram", "random_program"]
+__all__ = ["RandomProgram", "order_instructions", "random_program"]
 
 _ARENA = 64
 _MOST_TRIES = 40
@@ -416,6 +417,14 @@ class _Generator:
         return self._add(Vector(**fields))
 
 
+def order_instructions(config: NpuConfig, instructions: Sequence[Instruction]) -> list[Instruction]:
+    """Instructions without tokens, END left out, with just the tokens and drains that they need."""
+    order = _Order(config)
+    for index, instruction in enumerate(instructions):
+        order.add(index, instruction, None)
+    return order.finish(list(instructions))
+
+
 class _Full(Exception):
     """The DRAM's parameter area is used up."""
 
@@ -445,8 +454,8 @@ class _Order:
         key = (operand.memory, operand.bank)
         return [(*key, word) for word in np.unique(operand.words()).tolist()]
 
-    def add(self, index: int, instruction: Instruction, random: Random) -> None:
-        """Order an instruction after all that it must follow."""
+    def add(self, index: int, instruction: Instruction, random: Random | None) -> None:
+        """Order an instruction after all that it must follow, and, at random, after more."""
         engine = instruction.engine
         assert engine is not None
         mine = self.of_engine[engine]
@@ -456,7 +465,7 @@ class _Order:
         self.known.append(known)
         self.waits.append(0)
         self.signals.append(0)
-        self.drains.append(int(random.random() < 0.05))
+        self.drains.append(int(random is not None and random.random() < 0.05))
         found = list(operands(self.config, instruction))
         if isinstance(instruction, Load | Store):
             found.append(dram_operand(self.config, instruction))
@@ -474,7 +483,7 @@ class _Order:
         if self.drains[index]:
             known[engine] = len(mine)
         others = sorted((i for i in needs if self.engines[i] is not engine), reverse=True)
-        if random.random() < 0.15:
+        if random is not None and random.random() < 0.15:
             others += random.sample(range(index), min(index, 2))
         for earlier in others:
             self._after(index, earlier)

@@ -1,0 +1,106 @@
+"""`npukit verify`: random programs on simulator and RTL, bit for bit and cycle for cycle."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config
+from npukit.errors import UsageError
+from npukit.isa.config import NpuConfig
+from npukit.isa.program import Program
+from npukit.sim.dram import DramModel
+
+__all__ = ["add_parsers"]
+
+
+def add_parsers(commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "verify", help="compare random programs on simulator and RTL",
+        description="Run random legal programs on the simulator and on the hardware in Verilator, each with a random "
+        "DRAM, and compare DRAM, ACT, every counter, and when each instruction was queued, issued, started and ended. "
+        "A program that differs is shrunk and saved; exit code 1.",
+    )  # fmt: skip
+    parser.add_argument("--programs", type=int, default=100, metavar="N", help="how many (default: 100)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the first (default: 1)")
+    parser.add_argument("--replay", metavar="F", help="run a saved program again instead")
+    parser.add_argument("--dram-latency", type=int, default=20, metavar="N", help="for --replay (default: 20)")
+    parser.add_argument("--vcd", metavar="F", help="for --replay: write a waveform")
+    parser.add_argument("-o", "--output", metavar="DIR", default=".", help="folder for programs that differ")
+    add_config(parser)
+    add_output(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.replay is not None:
+        return _replay(options)
+    if options.vcd is not None:
+        raise UsageError("--vcd goes with --replay")
+    if options.programs < 1:
+        raise UsageError(f"--programs must be at least 1, not {options.programs}")
+    config = chosen_config(options, NpuConfig())
+    assert config is not None
+    say_config(options, config)
+    _check(config)
+    from npukit.driver.rtl_device import RtlDevice
+    from npukit.verify.runner import verify
+
+    def progress(done: int) -> None:
+        if not options.quiet and sys.stderr.isatty() and done % 10 == 0:
+            print(f"\r{done}/{options.programs} programs", end="", file=sys.stderr, flush=True)
+
+    quiet = {"progress": lambda _: None} if options.quiet else {}
+    with RtlDevice(config, **quiet) as device:
+        result = verify(device, options.seed, options.programs, Path(options.output), progress)
+    found = result.to_json()
+    if options.json:
+        print_json(found)
+    else:
+        missed = [item for item, count in found["coverage"].items() if not count]
+        print(
+            f"seed {result.seed}: {result.programs} programs, {result.cycles} cycles: {result.bit_mismatches} bits and "
+            f"{result.cycle_mismatches} cycles apart; {len(found['coverage']) - len(missed)} of "
+            f"{len(found['coverage'])} coverage items hit"
+        )
+        if missed:
+            print(f"not hit: {', '.join(missed)}")
+        if result.first_divergence is not None:
+            print(_describe(result.first_divergence))
+    return 1 if result.first_divergence is not None else 0
+
+
+def _check(config: NpuConfig) -> None:
+    if config.dtype != "int8":
+        raise UsageError(f"the hardware computes int8; the configuration is {config.dtype}")
+
+
+def _describe(first: dict) -> str:
+    text = "first difference: " + ", ".join(f"{key} {value}" for key, value in first.items())
+    if "file" in first:
+        text += f"\nrepeat with: npukit verify --replay {first['file']} --dram-latency {first['dram']['latency']}"
+    return text
+
+
+def _replay(options: argparse.Namespace) -> int:
+    try:
+        program = Program.from_bytes(Path(options.replay).read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot read {options.replay}: {error.strerror}") from None
+    say_config(options, program.config)
+    _check(program.config)
+    from npukit.driver.rtl_device import RtlDevice
+    from npukit.verify.runner import replay
+
+    with RtlDevice(program.config, vcd=options.vcd) as device:
+        outcome = replay(device, program, DramModel(latency=options.dram_latency))
+    if options.json:
+        print_json(
+            {"schema": 1, "bit_mismatches": outcome.bits, "cycle_mismatches": outcome.cycles, "first_divergence": outcome.first}
+        )
+    elif outcome.first is None:
+        print("no difference")
+    else:
+        print(_describe(outcome.first))
+    say(options, f"{outcome.schedule.cycles} cycles")
+    return 1 if outcome.first is not None else 0

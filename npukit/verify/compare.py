@@ -1,0 +1,146 @@
+"""One program on simulator and RTL: memories, counters, and the cycles of every instruction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npukit.driver.device import ALIGNMENT, DeviceError, error_text, read_counters, write_wide
+from npukit.driver.rtl_device import RtlDevice
+from npukit.isa.assembly import format_instruction
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import End, Instruction, Memory, Store, encode
+from npukit.isa.registers import address_of
+from npukit.sim.addressing import operands
+from npukit.sim.dram import DramModel
+from npukit.sim.functional import FunctionalSimulator
+from npukit.sim.timing import Schedule, simulate_timing
+
+__all__ = ["Outcome", "compare_program"]
+
+_EVENTS = ("queue", "issue", "start", "end")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What differed; `first` describes the earliest difference, None where all is equal."""
+
+    bits: int
+    cycles: int
+    schedule: Schedule
+    first: dict[str, Any] | None
+    rtl_seconds: float = 0.0
+
+
+def _run(device: RtlDevice, instructions: Sequence[Instruction], memory: NDArray[np.uint8]) -> dict[str, int]:
+    """Run a program whose DRAM image is `memory`, base 0, code behind it."""
+    code = np.frombuffer(b"".join(encode(one) for one in instructions), np.uint8)
+    limit = -(-memory.size // ALIGNMENT) * ALIGNMENT
+    device.write_memory(0, memory)
+    device.write_memory(limit, code)
+    write_wide(device, "PROGRAM_HASH", device.config.hash)
+    write_wide(device, "PROGRAM", limit)
+    device.write_register(address_of("PROGRAM_LENGTH"), len(instructions))
+    write_wide(device, "BASE", 0)
+    write_wide(device, "LIMIT", limit)
+    device.write_register(address_of("CONTROL"), 1)
+    device.wait(60.0)
+    problem = error_text(device)
+    if problem is not None:
+        raise DeviceError(problem)
+    return read_counters(device)
+
+
+def _read_act(device: RtlDevice, written: NDArray[np.bool_]) -> NDArray[np.int8]:
+    """ACT as [banks, words, array], by a program that stores what `written` [banks, words] asks for."""
+    config = device.config
+    banks, depth = written.shape
+    image = np.zeros(banks * depth * config.word_bytes, np.uint8)
+    stores = []
+    for bank in range(banks):
+        words = np.nonzero(written[bank])[0]
+        if len(words):
+            low, high = int(words[0]), int(words[-1])
+            stores.append(
+                Store(bank=bank, offset=low, words=high - low + 1, word_stride=1, dram=bank * depth + low)
+            )
+    device.max_cycles = None
+    _run(device, (*stores, End()), image)
+    return device.read_memory(0, image.size).view(np.int8).reshape(banks, depth, config.array)
+
+
+def compare_program(
+    device: RtlDevice, instructions: Sequence[Instruction], memory: NDArray[np.uint8], dram: DramModel
+) -> Outcome:
+    """Run a program, END included, on both sides.
+
+    DRAM and ACT are compared whole; ACC, WGT and PAR through what they did to them. ACT is read back by a second
+    program, so words that the program did not write are left out.
+    """
+    config = device.config
+    schedule = simulate_timing(config, instructions, dram)
+    expected_memory = memory.copy()
+    machine = FunctionalSimulator(config, expected_memory)
+    written = np.zeros(machine.act.shape[:2], bool)
+    for instruction in instructions:
+        machine.execute(instruction)
+        _mark(config, instruction, written)
+    device.reset()
+    device.set_dram(dram)
+    device.max_cycles = 4 * schedule.cycles + 10_000
+    begun = perf_counter()
+    try:
+        counters = _run(device, instructions, memory)
+    except DeviceError as error:
+        return Outcome(1, 1, schedule, {"what": "error", "message": str(error)})
+    seconds = perf_counter() - begun
+    seen = device.instruction_cycles(instructions)
+    actual_memory = device.read_memory(0, memory.size)
+    act = _read_act(device, written)
+
+    first = None
+    wrong = {name: seen[name] != getattr(schedule, name) for name in _EVENTS}
+    cycles = sum(int(found.sum()) for found in wrong.values())
+    if cycles:
+        _, index, name = min(
+            (int(getattr(schedule, name)[index]), int(index), name)
+            for name in _EVENTS
+            for index in np.nonzero(wrong[name])[0]
+        )
+        first = {
+            "what": name,
+            "instruction": index,
+            "text": format_instruction(instructions[index]),
+            "simulator": int(getattr(schedule, name)[index]),
+            "rtl": int(seen[name][index]),
+        }
+    for name, value in schedule.counters.items():
+        if counters[name] != value:
+            cycles += 1
+            first = first or {"what": f"counter {name}", "simulator": value, "rtl": counters[name]}
+    different = np.nonzero(expected_memory != actual_memory)[0]
+    bits = len(different)
+    if bits and first is None:
+        at = int(different[0])
+        first = {
+            "what": "DRAM", "byte": at, "simulator": int(expected_memory[at]), "rtl": int(actual_memory[at]),
+        }  # fmt: skip
+    words = (act != machine.act).any(axis=2) & written
+    bits += int(words.sum())
+    if words.any() and first is None:
+        bank, word = (int(part) for part in np.argwhere(words)[0])
+        first = {
+            "what": "ACT", "bank": bank, "word": word,
+            "simulator": machine.act[bank, word].tolist(), "rtl": act[bank, word].tolist(),
+        }  # fmt: skip
+    return Outcome(bits, cycles, schedule, first, seconds)
+
+
+def _mark(config: NpuConfig, instruction: Instruction, written: NDArray[np.bool_]) -> None:
+    """Note the words of ACT that an instruction writes."""
+    for operand in operands(config, instruction):
+        if operand.write and operand.memory is Memory.ACT:
+            written[operand.bank, operand.words()] = True

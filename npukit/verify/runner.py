@@ -1,0 +1,148 @@
+"""Many random programs; on a difference, a shrunk program and a waveform that show it."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npukit.driver.rtl_device import RtlDevice
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import End, Instruction
+from npukit.isa.program import Program
+from npukit.sim.dram import DramModel
+from npukit.sim.judge import judge
+from npukit.sim.timing import simulate_timing
+from npukit.verify.compare import Outcome, compare_program
+from npukit.verify.coverage import cover, coverage_items
+from npukit.verify.generator import order_instructions, random_program
+
+__all__ = ["Verification", "random_dram", "replay", "save_case", "shrink", "verify"]
+
+
+@dataclass
+class Verification:
+    """What a run found; `to_json` has the names of `npukit verify --json`."""
+
+    config: NpuConfig
+    seed: int
+    programs: int = 0
+    bit_mismatches: int = 0
+    cycle_mismatches: int = 0
+    coverage: Counter[str] = field(default_factory=Counter)
+    first_divergence: dict[str, Any] | None = None
+    cycles: int = 0
+    rtl_seconds: float = 0.0
+    sim_seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as one JSON object."""
+        return {
+            "schema": 1,
+            "config": self.config.to_dict(),
+            "seed": self.seed,
+            "programs": self.programs,
+            "bit_mismatches": self.bit_mismatches,
+            "cycle_mismatches": self.cycle_mismatches,
+            "coverage": {item: self.coverage[item] for item in coverage_items()},
+            "first_divergence": self.first_divergence,
+            "rtl_mcycles_per_second": self.cycles / 1e6 / self.rtl_seconds if self.rtl_seconds else 0.0,
+            "sim_mcycles_per_second": self.cycles / 1e6 / self.sim_seconds if self.sim_seconds else 0.0,
+        }
+
+
+def random_dram(seed: str) -> DramModel:
+    """A DRAM of that seed: short and long latencies, few and many bursts in flight."""
+    random = Random(f"{seed}/dram")
+    return DramModel(
+        latency=random.choice([1, 20, 100, random.randint(2, 40)]),
+        read_bursts=random.choice([1, 2, 4, 16, 32]),
+        write_bursts=random.choice([1, 2, 4, 16, 32]),
+    )
+
+
+def verify(
+    device: RtlDevice,
+    seed: int,
+    programs: int,
+    folder: Path | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Verification:
+    """Compare `programs` random programs, each with a DRAM of its own; stops at the first that differs, which it
+    shrinks and saves in `folder`."""
+    result = Verification(device.config, seed)
+    for index in range(programs):
+        made = random_program(device.config, f"{seed}/{index}")
+        dram = random_dram(f"{seed}/{index}")
+        start = perf_counter()
+        simulate_timing(device.config, made.instructions, dram)
+        timed = perf_counter()
+        outcome = compare_program(device, made.instructions, made.memory, dram)
+        result.sim_seconds += timed - start
+        result.rtl_seconds += outcome.rtl_seconds
+        result.programs += 1
+        result.cycles += outcome.schedule.cycles
+        result.bit_mismatches += outcome.bits
+        result.cycle_mismatches += outcome.cycles
+        cover(device.config, made.instructions, outcome.schedule, result.coverage)
+        progress(index + 1)
+        if outcome.first is not None:
+            instructions, outcome = shrink(device, made.instructions, made.memory, dram, outcome)
+            assert outcome.first is not None
+            result.first_divergence = {
+                "program": f"{seed}/{index}",
+                "length": len(instructions),
+                "dram": vars(dram),
+                **outcome.first,
+            }
+            if folder is not None:
+                path = save_case(folder, f"{seed}-{index}", device.config, instructions, made.memory)
+                result.first_divergence["file"] = str(path)
+            break
+    return result
+
+
+def shrink(
+    device: RtlDevice,
+    instructions: Sequence[Instruction],
+    memory: NDArray[np.uint8],
+    dram: DramModel,
+    outcome: Outcome,
+) -> tuple[tuple[Instruction, ...], Outcome]:
+    """Leave out instructions, tokens made anew, as long as a difference remains."""
+    best = tuple(instructions)
+    position = len(best) - 2
+    while position >= 0:
+        rest = [replace(one, wait=0, signal=0, drain=0) for i, one in enumerate(best[:-1]) if i != position]
+        candidate = (*order_instructions(device.config, rest), End())
+        findings = judge(device.config, candidate, memory.size, [(0, memory.size)])
+        if rest and all(finding.rule == "unwritten" for finding in findings):
+            tried = compare_program(device, candidate, memory, dram)
+            if tried.first is not None:
+                best, outcome = candidate, tried
+        position -= 1
+    return best, outcome
+
+
+def save_case(
+    folder: Path, name: str, config: NpuConfig, instructions: Sequence[Instruction], memory: NDArray[np.uint8]
+) -> Path:
+    """A program with its memory as its constants: `npukit verify --replay` runs it again."""
+    program = Program(
+        config, tuple(instructions), constants=memory.tobytes(), dram_bytes=memory.size, name=f"verify {name}"
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"difference-{name}.npu"
+    path.write_bytes(program.to_bytes())
+    return path
+
+
+def replay(device: RtlDevice, program: Program, dram: DramModel) -> Outcome:
+    """Run a saved case."""
+    memory = np.frombuffer(program.constants, np.uint8).copy()
+    return compare_program(device, program.instructions, memory, dram)

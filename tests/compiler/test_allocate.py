@@ -1,0 +1,190 @@
+"""allocate: who lives together shares no word, and every earlier tenant of a word is known."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from npukit.compiler.layers import QuantizedTensor, Subgraph
+from npukit.compiler.passes.allocate import AllocatePass, DoesNotFit
+from npukit.compiler.pipeline import compile_model
+from npukit.compiler.tasks import Box, Buffer, DramUse, Operand, Plan, Task
+from npukit.compiler.verify import verify_allocation
+from npukit.isa.config import PRESETS, NpuConfig
+from npukit.isa.instructions import Engine, Load, Memory, Store, Vector
+from npukit.sim.addressing import bank_depth
+
+CONFIG = NpuConfig(
+    array=4, act_depth=64, act_banks=2, wgt_depth=16, acc_depth=16, acc_banks=2, par_depth=32,
+    vector_lanes=4, fma_lanes=4,
+)  # fmt: skip
+EMPTY = Subgraph("none", (), {}, (), ())
+
+
+def task(buffers: list[Buffer], dram: DramUse | None = None) -> Task:
+    operands = tuple(Operand("a", buffer) for buffer in buffers)
+    return Task(Engine.VECTOR, Vector(), operands, 0, dram)
+
+
+@st.composite
+def plans(draw) -> Plan:
+    """Tasks that use random buffers of all memories, each for a random stretch of time."""
+    sizes = {memory: bank_depth(CONFIG, memory)[1] for memory in Memory}
+    count = draw(st.integers(1, 25))
+    uses: list[list[Buffer]] = [[] for _ in range(30)]
+    for index in range(count):
+        memory = draw(st.sampled_from(list(Memory)))
+        buffer = Buffer(memory, draw(st.integers(1, sizes[memory])), f"buffer {index}")
+        first = draw(st.integers(0, 29))
+        for at in sorted({first, min(29, first + draw(st.integers(0, 3)))}):
+            uses[at].append(buffer)
+    return Plan([task(buffers) for buffers in uses if buffers])
+
+
+@settings(max_examples=300)
+@given(plan=plans())
+def test_on_chip(plan) -> None:
+    """Word by word: what a buffer takes over is exactly what `replaces` says, and nobody is there any more."""
+    try:
+        allocation = AllocatePass(CONFIG, EMPTY).run(plan)
+    except DoesNotFit as error:
+        assert "words for buffer" in str(error) and "do not fit in" in str(error)
+        return
+    verify_allocation(CONFIG, plan, allocation)
+    last = {operand.buffer: index for index, one in enumerate(plan.tasks) for operand in one.operands}
+    owner: dict[tuple[Memory, int, int], Buffer] = {}
+    seen: set[Buffer] = set()
+    for index, one in enumerate(plan.tasks):
+        for buffer in (operand.buffer for operand in one.operands):
+            if buffer in seen:
+                continue
+            seen.add(buffer)
+            bank, low = allocation.place[buffer]
+            banks, depth = bank_depth(CONFIG, buffer.memory)
+            assert 0 <= bank < banks and 0 <= low and low + buffer.words <= depth
+            places = [(buffer.memory, bank, word) for word in range(low, low + buffer.words)]
+            older = {owner[place] for place in places if place in owner}
+            assert all(last[other] < index for other in older)
+            assert set(allocation.replaces[buffer]) == older
+            owner.update(dict.fromkeys(places, buffer))
+
+
+def test_the_longest_unused_words_go_first() -> None:
+    """Reuse that waits for the latest user would stall; the oldest is done by then."""
+    buffers = [Buffer(Memory.WGT, 8, str(index)) for index in range(3)]
+    plan = Plan([task([buffer]) for buffer in buffers])
+    allocation = AllocatePass(CONFIG, EMPTY).run(plan)
+    assert [allocation.place[buffer] for buffer in buffers] == [(0, 0), (0, 8), (0, 0)]
+    assert allocation.replaces[buffers[2]] == [buffers[0]]
+
+
+def test_what_does_not_fit() -> None:
+    buffers = [Buffer(Memory.WGT, 9, "first"), Buffer(Memory.WGT, 9, "second")]
+    with pytest.raises(DoesNotFit, match="9 words for second do not fit in 1 WGT banks of 16 words beside"):
+        AllocatePass(CONFIG, EMPTY).run(Plan([task(buffers)]))
+    with pytest.raises(DoesNotFit, match="65 words for large do not fit in 2 ACT banks of 64 words"):
+        AllocatePass(CONFIG, EMPTY).run(Plan([task([Buffer(Memory.ACT, 65, "large")])]))
+
+
+def tensor(name: str, words: int) -> QuantizedTensor:
+    view = (1, 4, 1, words)
+    return QuantizedTensor(name, view, view, 1.0, 0, False, name)
+
+
+def dram_task(name: str, write: bool) -> Task:
+    box = Box((0, 1), (0, 1), (0, 1), (0, 1))
+    kind, engine = (Store(), Engine.STORE) if write else (Load(), Engine.LOAD)
+    return Task(engine, kind, (), 0, DramUse(name, 0, box, write))
+
+
+@st.composite
+def chains(draw) -> tuple[Subgraph, Plan]:
+    """Tensors that are stored, then loaded, at random times; some are inputs, some outputs."""
+    names = [f"t{index}" for index in range(draw(st.integers(1, 12)))]
+    tensors = {name: tensor(name, draw(st.integers(1, 100))) for name in names}
+    events: list[tuple[int, int, Task]] = []
+    inputs, outputs = [], []
+    for order, name in enumerate(names):
+        born = draw(st.integers(0, 40))
+        kind = draw(st.sampled_from(["input", "output", "internal", "internal"]))
+        if kind == "input":
+            inputs.append(name)
+        else:
+            events.append((born, order, dram_task(name, True)))
+        if kind == "output":
+            outputs.append(name)
+        if kind != "output" or draw(st.booleans()):
+            events.append((born + draw(st.integers(1, 20)), order, dram_task(name, False)))
+    constants = {f"c{index}": np.zeros(draw(st.integers(1, 700)), np.uint8) for index in range(draw(st.integers(0, 3)))}
+    plan = Plan([one for _, _, one in sorted(events, key=lambda event: event[:2])], constants)
+    return Subgraph("s", (), tensors, tuple(inputs), tuple(outputs)), plan
+
+
+@settings(max_examples=300)
+@given(chain=chains())
+def test_in_dram(chain) -> None:
+    subgraph, plan = chain
+    allocation = AllocatePass(CONFIG, subgraph).run(plan)
+    lives: dict[str, tuple[int, int]] = {}
+    for index, one in enumerate(plan.tasks):
+        assert one.dram is not None
+        lives[one.dram.tensor] = (lives.get(one.dram.tensor, (index, 0))[0], index)
+    for name in subgraph.inputs:
+        lives[name] = (-1, lives[name][1])
+    for name in subgraph.outputs:
+        lives[name] = (lives[name][0], len(plan.tasks))
+    spans = {name: (at, at + 4 * subgraph.tensors[name].view[3]) for name, at in allocation.dram.items() if name in lives}
+    assert set(spans) == set(lives)
+    low = 0
+    for name, image in plan.constants.items():
+        assert allocation.dram[name] >= low
+        low = allocation.dram[name] + image.size
+    assert low <= allocation.constant_bytes
+    assert all(start >= allocation.constant_bytes and end <= allocation.dram_bytes for start, end in spans.values())
+    assert all(at % 256 == 0 for at in allocation.dram.values())
+    for one, (start, end) in spans.items():
+        for other, (low, high) in spans.items():
+            if one == other or start >= high or low >= end:
+                continue
+            assert lives[one][1] < lives[other][0] or lives[other][1] < lives[one][0], (one, other)
+            if lives[other][0] < lives[one][0]:
+                assert other in allocation.dram_replaces[one]
+
+
+def test_dram_is_used_again(graphs) -> None:
+    """A chain of ten layers needs the bytes of few: the two ends, and two between them."""
+    graph = graphs.Graph()
+    x = graph.input((1, 4, 32, 32))
+    for _ in range(10):
+        x = graph.conv(x, 4, pads=[1] * 4)
+    graph.output(x)
+    model = graph.model()
+    result = compile_model(model, PRESETS["int8-4x4"])
+    (program,) = result.programs
+    assert len(program.captured) == 10
+    one = 32 * 32 * 4
+    assert program.dram_bytes - len(program.constants) <= 4 * one
+    graphs.agree(model, "int8-4x4")
+
+
+def test_outputs_are_not_overwritten(graphs) -> None:
+    """An output of the first layer outlives nine more layers."""
+    graph = graphs.Graph()
+    x = first = graph.conv(graph.input((1, 4, 12, 12)), 4, pads=[1] * 4)
+    for _ in range(9):
+        x = graph.conv(x, 4, pads=[1] * 4)
+    graph.output(x, integer=True)
+    graph.output(first, integer=True)
+    graphs.agree(graph.model(), "int8-4x4", runs=2)
+
+
+def test_share_of_kept_buffers_falls_until_all_fits(graphs) -> None:
+    """The pipeline tries again with fewer kept buffers; the result computes the same."""
+    graph = graphs.Graph()
+    x = graph.input((1, 40, 9, 9))
+    graph.output(graph.conv(graph.conv(x, 40, pads=[1] * 4), 40, pads=[1] * 4))
+    model = graph.model()
+    values: dict[str, Any] = dict(act_depth=96, act_banks=1, wgt_depth=64, acc_depth=16, acc_banks=1, par_depth=32)
+    graphs.agree(model, replace(PRESETS["int8-4x4"], **values))
