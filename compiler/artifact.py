@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass
 
 import onnx
 import onnx_ir as ir
-from onnx import helper
-
 from npukit.compiler.layers import Subgraph
 from npukit.compiler.operators import used_values
 from npukit.compiler.passes.partition import Partition, Reason
 from npukit.isa.program import Program
+from onnx import helper
 
 __all__ = ["Offload", "build_artifact", "offload_of"]
 
@@ -111,8 +110,6 @@ def _assemble(
     )
     for entry in source.metadata_props:
         model.metadata_props.add(key=entry.key, value=entry.value)
-    offload = Offload(
-        partition.nodes, partition.nodes_total, partition.macs, partition.macs_total, partition.reasons
-    )
+    offload = Offload(partition.nodes, partition.nodes_total, partition.macs, partition.macs_total, partition.reasons)
     model.metadata_props.add(key=_OFFLOAD, value=json.dumps(asdict(offload)))
     return model

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import onnx
 import onnxruntime
-
 from npukit.compiler.errors import ModelError
 from npukit.driver.host import HostError, open_session, session_options
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import onnx
-
 from npukit.compiler.artifact import build_artifact
 from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import Subgraph
@@ -69,7 +68,9 @@ class Compilation:
 
 
 def check_model(
-    source: str | Path | bytes | onnx.ModelProto, config: NpuConfig, shapes: Mapping[str, Sequence[int]] | None = None
+    source: str | Path | bytes | onnx.ModelProto,
+    config: NpuConfig,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Compilation:
     """Compile as far as the partition: what would run where, and why. Raises as `compile_model` does."""
     return compile_model(source, config, shapes, stop_after="partition")
@@ -175,4 +176,3 @@ def _fit(config: NpuConfig, subgraph: Subgraph) -> tuple[Plan, Allocation]:
         verify_allocation(config, plan, allocation)
         return plan, allocation
     raise CompileError(f"{subgraph.name} does not fit on chip: {problem}; use a larger configuration")
-

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
-
 from npukit.isa.instructions import Engine, Instruction, Memory
+from numpy.typing import NDArray
 
 __all__ = ["Box", "Buffer", "CaptureBox", "DramUse", "Operand", "Plan", "Task"]
 

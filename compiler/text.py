@@ -1,7 +1,6 @@
 """What each pass made, as text."""
 
 import onnx_ir as ir
-
 from npukit.compiler.layers import Subgraph
 from npukit.compiler.passes.allocate import Allocation
 from npukit.compiler.passes.partition import Partition

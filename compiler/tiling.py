@@ -36,9 +36,7 @@ def parts(total: int, most: int) -> list[tuple[int, int]]:
     return split(total, -(-total // most))
 
 
-def kernel_problem(
-    config: NpuConfig, kernel: tuple[int, int], dilations: tuple[int, int] = (1, 1)
-) -> str | None:
+def kernel_problem(config: NpuConfig, kernel: tuple[int, int], dilations: tuple[int, int] = (1, 1)) -> str | None:
     """Why not even one output word of a convolution can be computed, or None."""
     if max(kernel) > 64:
         return f"kernel {kernel[0]}x{kernel[1]} exceeds 64"
@@ -192,9 +190,7 @@ def choose_tiling(shape: ConvShape) -> ConvTiling:
     )
 
 
-def _candidates(
-    shape: ConvShape, rows: int, columns: int, act: int, wgt: int, count: int
-) -> list[ConvTiling]:
+def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int, count: int) -> list[ConvTiling]:
     config = shape.config
     plane = shape.input_rows(rows) * shape.input_columns(columns)
     if plane > act or rows * columns * 1 > act:

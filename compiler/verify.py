@@ -31,16 +31,21 @@ def _check(condition: bool, message: str) -> None:
 
 
 def verify_partition(partition: Partition) -> None:
-    """Every node is accelerated or stays, never both; a stage needs only earlier ones."""
+    """Every node is accelerated or stays, never both; what a node needs has run before it.
+
+    Host stage s runs before accelerated stage s, which runs before host stage s + 1.
+    """
     absorbed = [node for group in partition.subgraphs for match in group for node in match.nodes]
     _check(len(set(absorbed)) == len(absorbed), "a node belongs to two matches")
     _check(not set(absorbed) & set(partition.host), "a node is accelerated and stays")
-    for node, stage in partition.stages.items():
-        for value in used_values(node):
-            producer = value.producer()
-            # a dequantiser between accelerated nodes is not executed, so its stage means nothing
-            if producer in partition.stages and producer.op_type != "DequantizeLinear":
-                _check(partition.stages[producer] <= stage, f"{node.name} runs before {producer.name}")
+    needs = [(node, value) for node in partition.host for value in used_values(node)]
+    needs += [(match.node, value) for group in partition.subgraphs for match in group for value in match.inputs]
+    for node, value in needs:
+        producer = value.producer()
+        if producer is not None:
+            crossing = node in partition.host and producer in absorbed
+            ready = partition.stages[producer] + crossing
+            _check(ready <= partition.stages[node], f"{node.name} runs before {producer.name}")
 
 
 def verify_subgraph(subgraph: Subgraph) -> None:
@@ -57,7 +62,10 @@ def verify_subgraph(subgraph: Subgraph) -> None:
 def verify_plan(config: NpuConfig, plan: Plan) -> None:
     """Every operand stays within its buffer, every buffer within a bank."""
     tensors = {task.dram.tensor for task in plan.tasks if task.dram is not None and task.dram.box is not None}
-    _check(not tensors & set(plan.constants), f"tensors and constants share the names {tensors & set(plan.constants)}")
+    _check(
+        not tensors & set(plan.constants),
+        f"tensors and constants share the names {tensors & set(plan.constants)}",
+    )
     for index, task in enumerate(plan.tasks):
         spans = {operand.name: operand for operand in operands(config, task.instruction)}
         for operand in task.operands:

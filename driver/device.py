@@ -4,13 +4,21 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
-
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Instruction
 from npukit.isa.registers import COUNTERS, ERRORS, ErrorCause, address_of
+from numpy.typing import NDArray
 
-__all__ = ["ALIGNMENT", "Device", "DeviceError", "Observable", "Traced", "read_counters", "read_wide", "write_wide"]
+__all__ = [
+    "ALIGNMENT",
+    "Device",
+    "DeviceError",
+    "Observable",
+    "Traced",
+    "read_counters",
+    "read_wide",
+    "write_wide",
+]
 
 ALIGNMENT = 4096
 """Programs and bases lie at multiples of this, so that relocation changes no cycle."""

@@ -6,13 +6,12 @@ from time import perf_counter
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
-from onnx import helper, numpy_helper
-
-from npukit.driver.device import Device, DeviceError, Observable
+from npukit.driver.device import Device, Observable
 from npukit.driver.host import HostError, open_session, run_session
 from npukit.driver.loader import LoadedProgram, RunRecord, from_machine
 from npukit.isa.program import Program, ProgramError
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
 
 __all__ = ["ArtifactError", "Execution", "Executor", "InputError", "programs_of"]
 
@@ -186,9 +185,7 @@ class Executor:
             if array.dtype != dtype:
                 raise InputError(f"input {value.name} must be {dtype}, not {array.dtype}")
             if array.shape != shape:
-                raise InputError(
-                    f"input {value.name} must have the shape {list(shape)}, not {list(array.shape)}"
-                )
+                raise InputError(f"input {value.name} must have the shape {list(shape)}, not {list(array.shape)}")
             checked[value.name] = array
         return checked
 

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
-from numpy.typing import NDArray
-
 from npukit.driver.device import ALIGNMENT, Device, DeviceError, Traced, error_text, read_counters, write_wide
 from npukit.isa.program import Program, TensorInfo
 from npukit.isa.registers import address_of
+from numpy.typing import NDArray
 
 __all__ = ["LoadedProgram", "RunRecord"]
 
@@ -75,9 +74,7 @@ class LoadedProgram:
         problem = error_text(self.device)
         if problem is not None:
             raise DeviceError(f"{self.program.name} stopped at {problem}")
-        outputs = {
-            tensor.name: self._output(tensor) for tensor in self.program.tensors if tensor.role == "output"
-        }
+        outputs = {tensor.name: self._output(tensor) for tensor in self.program.tensors if tensor.role == "output"}
         counters = read_counters(self.device)
         ends = None
         if isinstance(self.device, Traced):

@@ -155,9 +155,7 @@ def build_library(
     library = folder / "npu.so"
     if library.exists():
         return library
-    with _locked(
-        folder / "lock", lambda: progress("another process builds the core's model; waiting for it")
-    ):
+    with _locked(folder / "lock", lambda: progress("another process builds the core's model; waiting for it")):
         if not library.exists():
             size = f"{config.dtype} {config.array}x{config.array}"
             progress(f"building a Verilator model of the {size} core, once")

@@ -217,9 +217,7 @@ class RtlDevice:
         """
         value = ctypes.c_uint32()
         self._check_offset(offset)
-        self._check_response(
-            self._library.npu_read_register(self._model, offset, ctypes.byref(value)), offset
-        )
+        self._check_response(self._library.npu_read_register(self._model, offset, ctypes.byref(value)), offset)
         return value.value
 
     def write_register(self, offset: int, value: int) -> None:
@@ -288,8 +286,7 @@ class RtlDevice:
     def traces(self) -> dict[Engine, EngineTrace]:
         """What each engine's instructions did when, in the latest run."""
         return {
-            engine: EngineTrace(*(self._trace(engine, event) for event in range(len(EVENTS))))
-            for engine in ENGINES
+            engine: EngineTrace(*(self._trace(engine, event) for event in range(len(EVENTS)))) for engine in ENGINES
         }
 
     def _trace(self, engine: Engine, event: int) -> NDArray[np.int64]:

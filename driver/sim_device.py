@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
-
 from npukit.driver.device import ALIGNMENT, DeviceError
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import INSTRUCTION_BITS, Instruction, InstructionError, Vector, decode
@@ -13,6 +11,7 @@ from npukit.sim.addressing import operands
 from npukit.sim.dram import DramModel
 from npukit.sim.functional import FunctionalError, FunctionalSimulator
 from npukit.sim.timing import Deadlock, Schedule, simulate_timing
+from numpy.typing import NDArray
 
 __all__ = ["SimDevice"]
 
@@ -30,7 +29,11 @@ class SimDevice:
     """
 
     def __init__(
-        self, config: NpuConfig, dram: DramModel | None = None, memory_bytes: int = 1 << 32, compute: bool = True
+        self,
+        config: NpuConfig,
+        dram: DramModel | None = None,
+        memory_bytes: int = 1 << 32,
+        compute: bool = True,
     ) -> None:
         self._config = config
         self._dram = dram or DramModel()

@@ -35,9 +35,7 @@ def main() -> int:
     print(offload_text(session.compilation.partition))
     right = right_reference = 0
     comparison = None
-    for image, label in track(
-        list(zip(images, labels, strict=True)), "simulating", disable=not sys.stdout.isatty()
-    ):
+    for image, label in track(list(zip(images, labels, strict=True)), "simulating", disable=not sys.stdout.isatty()):
         inputs = {"image": image}
         outputs = session.run(inputs)
         comparison = compare(session, oracle, inputs, outputs, comparison)

@@ -129,8 +129,7 @@ def train(data: Digits, *, epochs: int, seed: int, batch: int = 32) -> dict[str,
     torch.manual_seed(seed)
 
     convolutions = {
-        conv.name: nn.Conv2d(conv.channels_in, conv.channels_out, 3, padding=1, bias=False)
-        for conv in CONVOLUTIONS
+        conv.name: nn.Conv2d(conv.channels_in, conv.channels_out, 3, padding=1, bias=False) for conv in CONVOLUTIONS
     }
     norms = {conv.name: nn.BatchNorm2d(conv.channels_out) for conv in CONVOLUTIONS}
     head = nn.Linear(CONVOLUTIONS[-1].channels_out, CLASSES)
@@ -168,9 +167,7 @@ def train(data: Digits, *, epochs: int, seed: int, batch: int = 32) -> dict[str,
         total = 0.0
         for start in range(0, len(order) - batch + 1, batch):
             chosen = order[start : start + batch]
-            loss = functional.cross_entropy(
-                forward(shifted(images[chosen])), labels[chosen], label_smoothing=0.05
-            )
+            loss = functional.cross_entropy(forward(shifted(images[chosen])), labels[chosen], label_smoothing=0.05)
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -207,9 +204,7 @@ def build_model(weights: Weights) -> onnx.ModelProto:
 
     def add(operator: str, name: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
         result = output or f"{name}/{operator.lower()}"
-        nodes.append(
-            helper.make_node(operator, list(inputs), [result], name=f"{name}/{operator}", **attributes)
-        )
+        nodes.append(helper.make_node(operator, list(inputs), [result], name=f"{name}/{operator}", **attributes))
         return result
 
     def convolution(name: str, x: str) -> str:
@@ -306,9 +301,7 @@ def _options() -> ort.SessionOptions:
 def logits(model: bytes, images: NDArray[np.float32]) -> NDArray[np.float32]:
     """Outputs [N, 10] of a serialised model for images [N, 1, 8, 8], by ONNX Runtime on the CPU."""
     session = ort.InferenceSession(model, _options(), providers=["CPUExecutionProvider"])
-    return np.concatenate(
-        [np.asarray(session.run(["logits"], {"image": image[None]})[0]) for image in images]
-    )
+    return np.concatenate([np.asarray(session.run(["logits"], {"image": image[None]})[0]) for image in images])
 
 
 def optimised_operators(model: bytes) -> Counter[str]:
@@ -374,9 +367,7 @@ def main(arguments: list[str] | None = None) -> None:
         metavar="DIR",
         help="folder for digits.onnx, digits_fp32.onnx and digits.json (default: %(default)s)",
     )
-    parser.add_argument(
-        "--epochs", type=int, default=60, help="passes over the training images (%(default)s)"
-    )
+    parser.add_argument("--epochs", type=int, default=60, help="passes over the training images (%(default)s)")
     parser.add_argument(
         "--seed",
         type=int,

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from npukit.hw.axi import INCREMENTING, OKAY, axi4_signature, axi_lite_signature, size_of
 from npukit.hw.counters import Counters
 from npukit.hw.fetch import FetchUnit
+from npukit.hw.layout import instruction_layout
 from npukit.hw.load import LoadEngine
 from npukit.hw.matrix import MatrixEngine
 from npukit.hw.memory import BankedMemory
@@ -19,7 +20,6 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, INSTRUCTION_BITS, Engine, Load
 from npukit.isa.registers import ErrorCause
 from npukit.isa.timing import READ_OUTSTANDING
-from npukit.hw.layout import instruction_layout
 
 __all__ = ["Core"]
 
@@ -58,9 +58,7 @@ class Core(wiring.Component):
         wiring.connect(m, wiring.flipped(self.m_axi), inner.m_axi)
         m.d.comb += [
             inner.start.eq(registers.start),
-            inner.hash_matches.eq(
-                (registers.wide("PROGRAM_HASH") == self._config.hash)
-            ),
+            inner.hash_matches.eq(registers.wide("PROGRAM_HASH") == self._config.hash),
             inner.program.eq(registers.wide("PROGRAM")),
             inner.length.eq(registers.value("PROGRAM_LENGTH")),
             inner.base.eq(registers.wide("BASE")),

@@ -63,9 +63,7 @@ class FetchUnit(wiring.Component):
         m.d.comb += [
             remaining.eq(self.length - asked),
             want.eq(Mux(remaining < burst, remaining, burst)),
-            self.request_valid.eq(
-                active & ~self.stop & (want != 0) & ((asked - dispatched)[:32] + want <= capacity)
-            ),
+            self.request_valid.eq(active & ~self.stop & (want != 0) & ((asked - dispatched)[:32] + want <= capacity)),
             self.request_offset.eq(asked << 5),
             self.request_beats.eq(((want * INSTRUCTION_BYTES + bus - 1) // bus - 1)[:8]),
             self.index.eq(dispatched),

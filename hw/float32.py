@@ -160,9 +160,7 @@ def align(
         cycle + 2: its own, or, if the addend is so large that of the product only the sign matters,
         the one that goes with the addend.
     """
-    distance = pipeline.register(
-        cycle, addend_exponent.at(cycle) - product_exponent.at(cycle), f"{name}_distance"
-    )
+    distance = pipeline.register(cycle, addend_exponent.at(cycle) - product_exponent.at(cycle), f"{name}_distance")
     position = clamp(distance.at(cycle + 1), LOWEST, HIGHEST)
     amount = pipeline.register(cycle + 1, (position - LOWEST)[:6], f"{name}_amount")
     exponent = pipeline.register(
@@ -178,9 +176,7 @@ def align(
     moved = (addend.at(cycle + 2) << amount.at(cycle + 2))[: SUM_BITS + below]
     shifted = pipeline.register(cycle + 2, moved.as_signed(), f"{name}_shifted").at(cycle + 3)
     lowest = shifted[: below + 1].any()
-    return pipeline.value(
-        cycle + 3, Cat(lowest, shifted[below + 1 :]).as_signed(), f"{name}_aligned"
-    ), exponent
+    return pipeline.value(cycle + 3, Cat(lowest, shifted[below + 1 :]).as_signed(), f"{name}_aligned"), exponent
 
 
 def round_sum(pipeline: Pipeline, cycle: int, total: Staged, exponent: Staged) -> tuple[Staged, Staged]:
@@ -202,15 +198,11 @@ def round_sum(pipeline: Pipeline, cycle: int, total: Staged, exponent: Staged) -
 
     drop = SUM_BITS - 1 - PRECISION
     # sign, significand, the half below it, and the rest as one bit
-    kept, lost = shift_left(
-        pipeline.module, total.at(cycle + 1), lead.at(cycle + 1), 1 + PRECISION + 1, "normalised"
-    )
+    kept, lost = shift_left(pipeline.module, total.at(cycle + 1), lead.at(cycle + 1), 1 + PRECISION + 1, "normalised")
     normal = pipeline.register(cycle + 1, Cat(lost, kept), "normal")
     result_exponent = pipeline.register(
         cycle + 1,
-        Mux(
-            zero.at(cycle + 1), 0, exponent.at(cycle + 1) + (drop - GUARD_BITS) - lead.at(cycle + 1)
-        ).as_signed(),
+        Mux(zero.at(cycle + 1), 0, exponent.at(cycle + 1) + (drop - GUARD_BITS) - lead.at(cycle + 1)).as_signed(),
         "rounded_exponent",
     )
     kept, increment = nearest_even(normal.at(cycle + 2), 2)
@@ -237,9 +229,7 @@ def sum_to_fixed_point(pipeline: Pipeline, cycle: int, total: Staged, exponent: 
         INTEGER_BITS + FRACTION_BITS,
         "fixed_point",
     )
-    return tuple(
-        pipeline.register(cycle, value, f"fixed_point_{name}") for name, value in shifted._asdict().items()
-    )
+    return tuple(pipeline.register(cycle, value, f"fixed_point_{name}") for name, value in shifted._asdict().items())
 
 
 def round_twice(number: Bits, lost: Bits) -> tuple[Bits, Bits]:

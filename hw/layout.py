@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Shape
 from amaranth.lib import data
-
 from npukit.isa.instructions import INSTRUCTION_BITS, OPCODE_FIELD, Instruction, fields_of
 
 __all__ = ["instruction_layout"]

@@ -71,9 +71,7 @@ class LoadEngine(wiring.Component):
             bursts.load.eq(self.issue),
             bursts.planes.eq(request.planes),
             bursts.rows.eq(request.rows),
-            bursts.row_bytes.eq(
-                Mux(wide, bytes_of(words, config.wide_word_bytes), bytes_of(words, config.word_bytes))
-            ),
+            bursts.row_bytes.eq(Mux(wide, bytes_of(words, config.wide_word_bytes), bytes_of(words, config.word_bytes))),
             bursts.start.eq(bytes_of(head.dram, config.word_bytes)),
             bursts.plane_stride.eq(bytes_of(request.dram_plane_stride, config.word_bytes)),
             bursts.row_stride.eq(bytes_of(request.dram_row_stride, config.word_bytes)),
@@ -166,9 +164,7 @@ class LoadEngine(wiring.Component):
                 port.data.eq(data[: len(port.data)]),
             ]
 
-    def _words(
-        self, m: Module, run, place: LoopNest, first_word: Value, waiting
-    ) -> tuple[Value, Value, Value]:
+    def _words(self, m: Module, run, place: LoopNest, first_word: Value, waiting) -> tuple[Value, Value, Value]:
         """(a beat is needed, the word that it completes, whether it does) for words of either width."""
         config = self._config
         bus = config.bus_bytes
@@ -204,8 +200,10 @@ class LoadEngine(wiring.Component):
             else:
                 parts_per_beat = bus // size
                 bits = exact_log2(parts_per_beat)
-                row_start = place.address[1] if size == config.word_bytes else place.address[1] >> exact_log2(
-                    config.wide_word_units
+                row_start = (
+                    place.address[1]
+                    if size == config.word_bytes
+                    else place.address[1] >> exact_log2(config.wide_word_units)
                 )
                 now = Mux(first_word, row_start[:bits], lane[:bits])
                 fresh = first_word | (lane[:bits] == 0)

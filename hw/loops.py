@@ -24,22 +24,18 @@ class LoopNest:
     Strides and counts must hold still from `load` on.
     """
 
-    def __init__(
-        self, levels: int, addresses: int, count_bits: int = 16, address_bits: int = ADDRESS_BITS
-    ) -> None:
+    def __init__(self, levels: int, addresses: int, count_bits: int = 16, address_bits: int = ADDRESS_BITS) -> None:
         self.levels = levels
         self.load = Signal()
         self.step = Signal()
         self.counts = [Signal(count_bits, name=f"count_{level}") for level in range(levels)]
         self.offsets = [Signal(address_bits, name=f"offset_{k}") for k in range(addresses)]
         self.strides = [
-            [Signal(address_bits, name=f"stride_{k}_{level}") for level in range(levels)]
-            for k in range(addresses)
+            [Signal(address_bits, name=f"stride_{k}_{level}") for level in range(levels)] for k in range(addresses)
         ]
         self.index = [Signal(count_bits, name=f"index_{level}") for level in range(levels)]
         self.base = [
-            [Signal(address_bits, name=f"base_{k}_{level}") for level in range(levels)]
-            for k in range(addresses)
+            [Signal(address_bits, name=f"base_{k}_{level}") for level in range(levels)] for k in range(addresses)
         ]
         self.at_end = [Signal(name=f"at_end_{level}") for level in range(levels)]
         self.last = Signal()

@@ -2,7 +2,7 @@
 
 from amaranth import Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 from npukit.hw.array import SystolicArray
 from npukit.hw.delay import delay, delay_in_memory
 from npukit.hw.engine import engine_members
@@ -148,9 +148,7 @@ class MatrixEngine(wiring.Component):
         self._tail(m, run, words, streaming, step_first, rows_left)
         return m
 
-    def _tail(
-        self, m: Module, run, words: LoopNest, streaming: Signal, step_first: Signal, rows_left: Signal
-    ) -> None:
+    def _tail(self, m: Module, run, words: LoopNest, streaming: Signal, step_first: Signal, rows_left: Signal) -> None:
         """The array, and the read-modify-write of ACC behind it."""
         size = self._config.array
         m.submodules.array = array = SystolicArray(size)
@@ -162,12 +160,8 @@ class MatrixEngine(wiring.Component):
             array.weights_row.eq(delay(m, (size - rows_left)[: len(array.weights_row)], 2, "weights_row")),
         ]
         reduction_first = (words.index[1] == 0) & (words.index[2] == 0) & (words.index[3] == 0)
-        holds_read = run.accumulate | ~(
-            (run.channels == 0) & (run.kernel_height == 0) & (run.kernel_width == 0)
-        )
-        payload = Cat(
-            words.address[1][:15], run.acc_bank, reduction_first & ~run.accumulate, run.signal, holds_read
-        )
+        holds_read = run.accumulate | ~((run.channels == 0) & (run.kernel_height == 0) & (run.kernel_width == 0))
+        payload = Cat(words.address[1][:15], run.acc_bank, reduction_first & ~run.accumulate, run.signal, holds_read)
         # ACC is read two cycles before the sums come, which leave the array latency + 2 after the ACT address
         depth = array.latency
         valid = delay(m, streaming, depth, "valid")

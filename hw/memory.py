@@ -16,16 +16,12 @@ OFFSET_BITS = 15
 
 def read_port(width: int) -> wiring.Signature:
     """A reader's side: `data` holds the addressed word two cycles after `en`."""
-    return wiring.Signature(
-        {"en": Out(1), "bank": Out(BANK_BITS), "offset": Out(OFFSET_BITS), "data": In(width)}
-    )
+    return wiring.Signature({"en": Out(1), "bank": Out(BANK_BITS), "offset": Out(OFFSET_BITS), "data": In(width)})
 
 
 def write_port(width: int) -> wiring.Signature:
     """A writer's side: a word is in memory from the cycle after `en` on."""
-    return wiring.Signature(
-        {"en": Out(1), "bank": Out(BANK_BITS), "offset": Out(OFFSET_BITS), "data": Out(width)}
-    )
+    return wiring.Signature({"en": Out(1), "bank": Out(BANK_BITS), "offset": Out(OFFSET_BITS), "data": Out(width)})
 
 
 @dataclass(frozen=True)

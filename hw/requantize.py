@@ -76,9 +76,7 @@ class RequantizeLane(wiring.Component):
         negative = register(1, ~fixed.at(1) & (total.at(1)[31] ^ sign_bit(multiplier.at(1))), "negative")
 
         # to 1.31 bits for float
-        left = register(
-            2, Mux(fixed.at(2), left_shift(shift.at(2)), leading_zeros(operand.at(2)))[:5], "left"
-        )
+        left = register(2, Mux(fixed.at(2), left_shift(shift.at(2)), leading_zeros(operand.at(2)))[:5], "left")
         shifted = register(3, (operand.at(3) << left.at(3))[:32], "shifted")
 
         # product of significands from 2**46 on; by how much it goes right if it is 2**47 or more
@@ -125,9 +123,7 @@ class RequantizeLane(wiring.Component):
         carry = register(9, Mux(fixed.at(9), away, even) ^ negative.at(9), "carry")
 
         zero_point = pipe.value(0, self.zero_point, "zero_point")
-        shifted_result = register(10, final.at(10) + zero_point.at(10) + carry.at(10), "with_zero_point").at(
-            11
-        )
+        shifted_result = register(10, final.at(10) + zero_point.at(10) + carry.at(10), "with_zero_point").at(11)
         low, high = pipe.value(0, self.low, "low").at(11), pipe.value(0, self.high, "high").at(11)
         result = register(
             11,

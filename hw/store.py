@@ -1,5 +1,7 @@
 """STORE: words of ACT to write bursts in DRAM."""
 
+from itertools import pairwise
+
 from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -149,7 +151,7 @@ class StoreEngine(wiring.Component):
             m.d.comb += word.eq(waiting_words[0])
         m.d.sync += count.eq(count + arrival - pop)
         with m.If(pop):
-            for this, following in zip(waiting_words, waiting_words[1:]):
+            for this, following in pairwise(waiting_words):
                 m.d.sync += this.eq(following)
         stored_at = Signal(range(depth + 1))
         m.d.comb += stored_at.eq(count - pop)

@@ -139,9 +139,7 @@ class TwoSourceLane(wiring.Component):
         float_whole, float_up = self._float(m, pipe, given, a, b)
         fixed_whole, fixed_up = self._fixed(m, pipe, given, a, b, product)
         fixed = given.fixed.at(14)
-        offset = pipe.register(
-            0, Mux(given.multiply.at(0), self.out_zero_point, self.out_offset), "fixed_offset"
-        )
+        offset = pipe.register(0, Mux(given.multiply.at(0), self.out_zero_point, self.out_offset), "fixed_offset")
         total = (
             Mux(fixed, fixed_whole.at(14), float_whole.at(14))
             + Mux(fixed, offset.at(14), 0)
@@ -159,22 +157,15 @@ class TwoSourceLane(wiring.Component):
 
     def _source(self, pipe: Pipeline, given: SimpleNamespace, name: str) -> SimpleNamespace:
         """What belongs to source `name`; its `term`, in cycle 0, is the element with offset or zero point."""
-        fields = {
-            field: getattr(given, f"{name}_{field}")
-            for field in ("multiplier", "shift", "offset", "zero_point")
-        }
-        side = SimpleNamespace(
-            name=name, value=getattr(given, name), ratio=getattr(given, f"r{name}"), **fields
-        )
+        fields = {field: getattr(given, f"{name}_{field}") for field in ("multiplier", "shift", "offset", "zero_point")}
+        side = SimpleNamespace(name=name, value=getattr(given, name), ratio=getattr(given, f"r{name}"), **fields)
         offset = Mux(given.add_fixed.at(0), side.offset.at(0), 0)
         offset = Mux(given.multiply.at(0), -side.zero_point.at(0), offset)
         side.term = (side.value.at(0) + offset)[:11].as_signed()
         side.left = pipe.register(0, given.left_shift.at(0) + left_shift(side.shift.at(0)), f"{name}_left")
         return side
 
-    def _scale(
-        self, m: Module, pipe: Pipeline, given: SimpleNamespace, side: SimpleNamespace, part: Bits
-    ) -> None:
+    def _scale(self, m: Module, pipe: Pipeline, given: SimpleNamespace, side: SimpleNamespace, part: Bits) -> None:
         """Source times its multiplier, or `part` times the product's: `side.scaled`, from cycle 5 on.
 
         Of a left shift, what drives bits out of a 32-bit word comes before the multiplication. The rest comes
@@ -210,9 +201,7 @@ class TwoSourceLane(wiring.Component):
         product_exponent = register(
             0, Mux(multiply.at(0), exponent_field(given.multiplier.at(0)), exponent), "inner_product_exponent"
         )
-        offset_exponent = register(
-            0, Mux(multiply.at(0), 0, exponent_field(given.offset.at(0))), "offset_exponent"
-        )
+        offset_exponent = register(0, Mux(multiply.at(0), 0, exponent_field(given.offset.at(0))), "offset_exponent")
         offset = register(0, signed_significand(given.offset.at(0)), "offset_significand")
         aligned, exponent = align(pipe, 2, product_exponent, offset_exponent, offset, "inner")
         addend = Mux(multiply.at(5), a.scaled.at(5) << (11 + GUARD_BITS), aligned.at(5))
@@ -257,20 +246,14 @@ class TwoSourceLane(wiring.Component):
             moved = shift_right(m, scaled, side.late.at(5), 34, f"{side.name}_moved").value
             high, increment = high_product(register(5, moved, f"{side.name}_doubled").at(6))
             high = register(6, (high + increment)[:32].as_signed(), f"{side.name}_high")
-            quotient = divide_by_power_of_two(
-                m, high.at(7), right_shift(side.shift.at(7)), 32, f"{side.name}_quotient"
-            )
+            quotient = divide_by_power_of_two(m, high.at(7), right_shift(side.shift.at(7)), 32, f"{side.name}_quotient")
             value = register(7, quotient.value, f"{side.name}_quotient").at(8)
             lost = register(7, quotient.lost, f"{side.name}_lost").at(8)
             terms += [value[1:].as_signed(), rounds_away(value[0], lost, value[-1])]
-        total = register(
-            8, Mux(multiply.at(8), product.at(8), sum(terms, Const(0)))[:32].as_signed(), "total"
-        )
+        total = register(8, Mux(multiply.at(8), product.at(8), sum(terms, Const(0)))[:32].as_signed(), "total")
 
         shift = register(0, Mux(multiply.at(0), self.shift, self.out_shift), "result_shift")
-        factor = register(
-            0, Mux(multiply.at(0), self.multiplier.as_signed(), self.out_multiplier), "result_multiplier"
-        )
+        factor = register(0, Mux(multiply.at(0), self.multiplier.as_signed(), self.out_multiplier), "result_multiplier")
         m.submodules.scale_result = multiplier = Multiplier(32, 32)
         m.d.comb += [
             multiplier.a.eq((total.at(9) << left_shift(shift.at(9))[:5])[:32].as_signed()),
@@ -279,9 +262,7 @@ class TwoSourceLane(wiring.Component):
         scaled = pipe.value(9 + multiplier.latency, multiplier.product, "result_scaled").at(12)
         high, increment = high_product(scaled[30:])
         high = register(12, (high + increment)[:32].as_signed(), "result_high")
-        quotient = divide_by_power_of_two(
-            m, high.at(13), right_shift(shift.at(13)), INTEGER_BITS, "result_quotient"
-        )
+        quotient = divide_by_power_of_two(m, high.at(13), right_shift(shift.at(13)), INTEGER_BITS, "result_quotient")
         value, half = quotient.value[1:].as_signed(), quotient.value[0]
         return (
             register(13, _saturated(value, quotient.overflow, quotient.negative), "fixed_whole"),

@@ -2,7 +2,7 @@
 
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 from npukit.hw.delay import delay
 from npukit.hw.engine import engine_members
 from npukit.hw.layout import instruction_layout
@@ -158,9 +158,7 @@ class VectorEngine(wiring.Component):
 
         # passes over the lanes of a word, and over groups of taps
         lane_groups = Signal(range(max(2, config.array)))
-        m.d.comb += lane_groups.eq(
-            Mux(whole, 0, Mux(two, timing.two_source_passes - 1, timing.requantise_passes - 1))
-        )
+        m.d.comb += lane_groups.eq(Mux(whole, 0, Mux(two, timing.two_source_passes - 1, timing.requantise_passes - 1)))
         lane_group = Signal.like(lane_groups)
         tap_groups = Signal(4)
         with m.Switch(run.window_width):
@@ -183,8 +181,12 @@ class VectorEngine(wiring.Component):
         group_last = lane_group == lane_groups
         tap_last = tap_group == tap_groups
         m.d.comb += [
-            reading.eq(streaming & Mux(windowed, reads_done < fresh, Mux(summing, lane_group == 0, ~late & (lane_group == 0)))),
-            passing.eq(streaming & Mux(windowed, reads_done + 1 >= fresh, ~(two & same_bank & (lane_groups == 0) & ~late))),
+            reading.eq(
+                streaming & Mux(windowed, reads_done < fresh, Mux(summing, lane_group == 0, ~late & (lane_group == 0)))
+            ),
+            passing.eq(
+                streaming & Mux(windowed, reads_done + 1 >= fresh, ~(two & same_bank & (lane_groups == 0) & ~late))
+            ),
         ]
         window_last = (window_y == run.window_height) & (Mux(summing, window_x == run.window_width, 1))
         m.d.comb += [
@@ -290,7 +292,13 @@ class VectorEngine(wiring.Component):
         self._writes(m, run, place, word_done, stream_done, datapath)
 
     def _writes(
-        self, m: Module, run, place: LoopNest, word_done: Signal, stream_done: Signal, datapath: VectorDatapath
+        self,
+        m: Module,
+        run,
+        place: LoopNest,
+        word_done: Signal,
+        stream_done: Signal,
+        datapath: VectorDatapath,
     ) -> None:
         latency = Timing(self._config).vector_latency
         offset = ring(run.out_offset, place.address[2], Mux(run.out_wrap, run.wrap, 0))

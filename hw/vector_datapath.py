@@ -5,6 +5,8 @@ requantisers in c + 7 and the two-source lanes in c + 4, and its lanes of the re
 c + 19; the word is written in c + 20, whatever the operation.
 """
 
+from itertools import pairwise
+
 from amaranth import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory as Ram
@@ -146,9 +148,7 @@ class VectorDatapath(wiring.Component):
         """Registers and memories for what PAR returns."""
         config = self._config
         wide = 8 * config.wide_word_bytes
-        descriptors = Array(
-            Signal(32 * _DESCRIPTOR_LANES, name=f"descriptor_{k}", reset_less=True) for k in range(2)
-        )
+        descriptors = Array(Signal(32 * _DESCRIPTOR_LANES, name=f"descriptor_{k}", reset_less=True) for k in range(2))
         per_word = min(config.array, _DESCRIPTOR_LANES)
         with m.If(self.write_kind == WordKind.DESCRIPTOR):
             for word in range(-(-_DESCRIPTOR_LANES // config.array)):
@@ -159,8 +159,7 @@ class VectorDatapath(wiring.Component):
                         .eq(self.write_data[: 32 * per_word])
                     )
         parameters = Array(
-            Array(Signal(wide, name=f"parameter_{k}_{word}", reset_less=True) for word in range(3))
-            for k in range(2)
+            Array(Signal(wide, name=f"parameter_{k}_{word}", reset_less=True) for word in range(3)) for k in range(2)
         )
         for k in range(2):
             for word in range(3):
@@ -354,7 +353,7 @@ class VectorDatapath(wiring.Component):
         for y, row in enumerate(windows):
             with m.If(read & (row_in == y)):
                 m.d.sync += row[0].eq(self.a_data)
-                for older, newer in zip(row[1:], row):
+                for newer, older in pairwise(row):
                     m.d.sync += older.eq(newer)
 
         row_3 = delay(m, self.window_row, 3, "window_row")
@@ -449,9 +448,7 @@ class VectorDatapath(wiring.Component):
         passing = delay(m, self.passing, _COLLECT, "collecting")
         operation, group, to_acc = control[:4], control[4 : 4 + self._lane_bits], control[-1]
         word = Signal(8 * config.wide_word_bytes, reset_less=True)
-        is_whole = (
-            (operation == Operation.COPY) | (operation == Operation.CONVERT) | (operation == Operation.FILL)
-        )
+        is_whole = (operation == Operation.COPY) | (operation == Operation.CONVERT) | (operation == Operation.FILL)
         is_two = (
             (operation == Operation.ADD)
             | (operation == Operation.ADD_FIXED)
@@ -459,9 +456,7 @@ class VectorDatapath(wiring.Component):
             | (operation == Operation.MULTIPLY_FIXED)
         )
         is_passed = (
-            (operation == Operation.MAX)
-            | (operation == Operation.TABLE)
-            | ((operation == Operation.SUM) & to_acc)
+            (operation == Operation.MAX) | (operation == Operation.TABLE) | ((operation == Operation.SUM) & to_acc)
         )
         with m.If(passing):
             for element in range(config.array):
@@ -474,9 +469,7 @@ class VectorDatapath(wiring.Component):
                         m.d.sync += target.eq(result.as_signed() - Mux(out_unsigned, 128, 0))
                 with m.Elif(group == element // lanes):
                     lane = element % lanes
-                    m.d.sync += target.eq(
-                        Mux(is_passed, passed.word_select(lane, 32), requantized[lane].as_unsigned())
-                    )
+                    m.d.sync += target.eq(Mux(is_passed, passed.word_select(lane, 32), requantized[lane].as_unsigned()))
         m.d.comb += [
             self.acc_result.eq(word),
             self.act_result.eq(Cat(*(word.word_select(k, 32)[:8] for k in range(config.array)))),

@@ -41,7 +41,8 @@ class VectorLoader(wiring.Component):
         start: that instruction starts to stream. run_loads, run_block_loads: it needs sets, one a block.
         next_ready: the set of the running instruction's next block is there.
         stream_set, run_descriptor: those that the stream uses.
-        streaming: a block streams in this cycle. leave: the stream used its set for the last time. quiet: nothing streams or waits to.
+        streaming: a block streams in this cycle. leave: the stream used its set for the last
+            time. quiet: nothing streams or waits to.
         par_en, par_offset, par_data: PAR's read port.
         write_*: the word that PAR returns in this cycle, for the datapath.
     """
@@ -131,9 +132,7 @@ class VectorLoader(wiring.Component):
                 & (~front_table | (self.quiet & (quiet_long == hold)))
             ),
             reading.eq(begin | (words_left != 0)),
-            self.idle_next.eq(
-                Mux(begin, (loads_left == 1) & (length == 1), (loads_left == 0) & (words_left <= 1))
-            ),
+            self.idle_next.eq(Mux(begin, (loads_left == 1) & (length == 1), (loads_left == 0) & (words_left <= 1))),
             self.front_ready.eq(front_begun & loaded.bit_select(front_set, 1)),
             # the stream leaves its set with the block's last cycle, and then points to the next one
             self.next_ready.eq(loaded.bit_select(self.stream_set ^ self.streaming, 1)),

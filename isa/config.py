@@ -89,8 +89,7 @@ class NpuConfig:
             raise ConfigError(f"bus_bytes must be a power of two from 4 to 64, not {self.bus_bytes}")
         if self.max_burst * self.bus_bytes < 32:
             raise ConfigError(
-                "max_burst * bus_bytes must be at least 32, one instruction, "
-                f"not {self.max_burst} * {self.bus_bytes}"
+                f"max_burst * bus_bytes must be at least 32, one instruction, not {self.max_burst} * {self.bus_bytes}"
             )
 
     def _within(self, name: str, low: int, high: int) -> None:
@@ -173,9 +172,7 @@ PRESETS: dict[str, NpuConfig] = {
     "int8-4x4": _4X4,
     "int8-8x8": _8X8,
     "int8-16x16": _BASE,
-    "int8-32x32": replace(
-        _BASE, array=32, act_depth=1536, wgt_depth=7168, bus_bytes=16, vector_lanes=32, fma_lanes=32
-    ),
+    "int8-32x32": replace(_BASE, array=32, act_depth=1536, wgt_depth=7168, bus_bytes=16, vector_lanes=32, fma_lanes=32),
     "bf16-4x4": replace(_4X4, dtype="bf16"),
     "bf16-8x8": replace(_8X8, dtype="bf16"),
     "bf16-16x16": replace(_BASE, dtype="bf16"),

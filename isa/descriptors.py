@@ -193,9 +193,7 @@ def parameter_words(config: NpuConfig, instruction: Vector) -> int:
     return len(block_parameters(config, instruction.operation)) + tap_words(config, instruction)
 
 
-def encode_descriptor(
-    config: NpuConfig, operation: Operation, values: Mapping[str, float | int]
-) -> NDArray[np.uint32]:
+def encode_descriptor(config: NpuConfig, operation: Operation, values: Mapping[str, float | int]) -> NDArray[np.uint32]:
     """A descriptor's PAR words, uint32[words, array]. Fields not given are 0.
 
     Raises:
@@ -214,15 +212,11 @@ def encode_descriptor(
         try:
             number = operator.index(value)  # type: ignore[arg-type]
         except TypeError:
-            raise InstructionError(
-                f"{operation.name}: {field.name} must be a whole number, not {value!r}"
-            ) from None
+            raise InstructionError(f"{operation.name}: {field.name} must be a whole number, not {value!r}") from None
         low = -(1 << (field.width - 1)) if field.signed else 0
         high = low + (1 << field.width) - 1
         if not low <= number <= high:
-            raise InstructionError(
-                f"{operation.name}: {field.name} must be from {low} to {high}, not {number}"
-            )
+            raise InstructionError(f"{operation.name}: {field.name} must be from {low} to {high}, not {number}")
         lanes[field.lane] |= np.uint32((number & ((1 << field.width) - 1)) << field.lsb)
     words = -(-len(lanes) // config.array)
     return np.pad(lanes, (0, words * config.array - len(lanes))).reshape(words, config.array)

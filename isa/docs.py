@@ -292,18 +292,13 @@ def _registers() -> Iterator[str]:
     yield ""
     yield from _table(
         ("Offset", "Register", "Access", "Reset", "Meaning"),
-        (
-            (f"`0x{one.offset:03x}`", f"`{one.name}`", one.access, f"`0x{one.reset:x}`", one.doc)
-            for one in REGISTERS
-        ),
+        ((f"`0x{one.offset:03x}`", f"`{one.name}`", one.access, f"`0x{one.reset:x}`", one.doc) for one in REGISTERS),
     )
     yield "### Errors"
     yield ""
     yield "Bits of `ERROR`. They stick until the core is reset; the first error stops the core."
     yield ""
-    yield from _table(
-        ("Bit", "Cause", "Meaning"), ((f"{one.value}", f"`{one.name}`", ERRORS[one]) for one in ERRORS)
-    )
+    yield from _table(("Bit", "Cause", "Meaning"), ((f"{one.value}", f"`{one.name}`", ERRORS[one]) for one in ERRORS))
     yield "### Counters"
     yield ""
     yield from _table(("Counter", "Counts"), ((f"`{name}`", doc) for name, doc in COUNTERS))

@@ -82,9 +82,7 @@ class Operation(enum.IntEnum):
 
 
 WINDOW_OPERATIONS = frozenset({Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED})
-TWO_SOURCE_OPERATIONS = frozenset(
-    {Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED}
-)
+TWO_SOURCE_OPERATIONS = frozenset({Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED})
 
 
 @dataclass(frozen=True)
@@ -115,9 +113,7 @@ class FieldSpec:
         return self.bias + (1 << (self.width - 1 if self.signed else self.width)) - 1
 
 
-def bits(
-    width: int, doc: str, *, signed: bool = False, kind: type | None = None, variant: str | None = None
-) -> Any:
+def bits(width: int, doc: str, *, signed: bool = False, kind: type | None = None, variant: str | None = None) -> Any:
     """Declare an instruction field of `width` bits; its default is 0."""
     return dataclasses.field(
         default=0 if kind is None else kind(0),
@@ -252,9 +248,7 @@ class Vector(Instruction):
     window_width: int = count(4, "window columns", variant="window")
     window_step: int = count(4, "window columns from output to output", variant="window")
     window_stride_y: int = bits(16, "words from window row to window row", signed=True, variant="window")
-    window_stride_x: int = bits(
-        11, "words from window column to window column", signed=True, variant="window"
-    )
+    window_stride_x: int = bits(11, "words from window column to window column", signed=True, variant="window")
 
     @property
     def is_window(self) -> bool:
@@ -341,13 +335,9 @@ def encode(instruction: Instruction) -> bytes:
         try:
             value = operator.index(given)
         except TypeError:
-            raise InstructionError(
-                f"{kind.mnemonic}: {spec.name} must be a whole number, not {given!r}"
-            ) from None
+            raise InstructionError(f"{kind.mnemonic}: {spec.name} must be a whole number, not {given!r}") from None
         if not spec.low <= value <= spec.high:
-            raise InstructionError(
-                f"{kind.mnemonic}: {spec.name} must be from {spec.low} to {spec.high}, not {value}"
-            )
+            raise InstructionError(f"{kind.mnemonic}: {spec.name} must be from {spec.low} to {spec.high}, not {value}")
         if spec.kind is not None and value not in list(spec.kind):
             raise InstructionError(f"{kind.mnemonic}: {spec.name} has no meaning for the value {value}")
         if spec.variant not in (None, variant):

@@ -167,8 +167,7 @@ class Program:
             nodes=tuple(_node(entry) for entry in head["nodes"]),
             captures=tuple(Capture(*entry) for entry in head["captures"]),
             captured={
-                name: (tuple(view), tuple(shape), dtype)
-                for name, (view, shape, dtype) in head["captured"].items()
+                name: (tuple(view), tuple(shape), dtype) for name, (view, shape, dtype) in head["captured"].items()
             },
             aliases={name: (source, tuple(shape)) for name, (source, shape) in head["aliases"].items()},
             name=head["name"],

@@ -85,9 +85,7 @@ def _declare() -> tuple[Register, ...]:
         ("LIMIT_LOW", "rw", 0, "bytes from base that operands may touch"),
         ("LIMIT_HIGH", "rw", 0, "high half"),
     )
-    registers = [
-        Register(name, 4 * i, access, reset, doc) for i, (name, access, reset, doc) in enumerate(plain)
-    ]
+    registers = [Register(name, 4 * i, access, reset, doc) for i, (name, access, reset, doc) in enumerate(plain)]
     offset = 0x80
     for name, doc in COUNTERS:
         registers.append(Register(f"{name.upper()}_LOW", offset, "ro", 0, doc))

@@ -74,10 +74,9 @@ def _work(program: Program, first: int, last: int) -> tuple[int, int, int]:
     return array, vector, moved
 
 
-def layer_profiles(
-    program: Program, ends: NDArray[np.int64] | None, cycles: int
-) -> Iterable[LayerProfile]:
-    """A row per node, from each instruction's end; without them (a device that does not tell) the whole program's cycles last."""
+def layer_profiles(program: Program, ends: NDArray[np.int64] | None, cycles: int) -> Iterable[LayerProfile]:
+    """A row per node, from each instruction's end; without them (a device that does not tell)
+    the last row gets the whole program's cycles."""
     before = 0
     for position, node in enumerate(program.nodes):
         array, vector, moved = _work(program, node.first, node.last)

@@ -42,15 +42,12 @@ class FunctionalSimulator:
 
     def __init__(self, config: NpuConfig, dram: NDArray[np.uint8]) -> None:
         if config.dtype != "int8":
-            raise FunctionalError(
-                f"the functional simulator computes int8; the configuration is {config.dtype}"
-            )
+            raise FunctionalError(f"the functional simulator computes int8; the configuration is {config.dtype}")
         self.config = config
         self.dram = dram
         dtypes = {Memory.ACT: np.int8, Memory.WGT: np.int8, Memory.ACC: np.int32, Memory.PAR: np.uint32}
         self._memories: dict[Memory, NDArray] = {
-            memory: np.zeros((*bank_depth(config, memory), config.array), dtype)
-            for memory, dtype in dtypes.items()
+            memory: np.zeros((*bank_depth(config, memory), config.array), dtype) for memory, dtype in dtypes.items()
         }
         self.act, self.wgt = self._memories[Memory.ACT], self._memories[Memory.WGT]
         self.acc, self.par = self._memories[Memory.ACC], self._memories[Memory.PAR]
@@ -147,9 +144,7 @@ class FunctionalSimulator:
     def _store(self, store: Store) -> None:
         config = self.config
         (source,) = operands(config, store)
-        target = self._dram_view(
-            dram_operand(config, store), config.word_bytes, store.words, config.word_bytes
-        )
+        target = self._dram_view(dram_operand(config, store), config.word_bytes, store.words, config.word_bytes)
         target[...] = np.ascontiguousarray(self.read(source)).view(np.uint8)
 
     def _matrix(self, matrix: Matrix) -> None:
@@ -190,9 +185,7 @@ class FunctionalSimulator:
         b = self.read(found["b"]) if "b" in found else a
         self._write(out, self._compute(vector, a, b, descriptor, blocks))
 
-    def _compute(
-        self, vector: Vector, a: NDArray, b: NDArray, descriptor: dict, blocks: NDArray[np.uint32]
-    ) -> NDArray:
+    def _compute(self, vector: Vector, a: NDArray, b: NDArray, descriptor: dict, blocks: NDArray[np.uint32]) -> NDArray:
         """The result [blocks, height, width, array] of a VECTOR operation."""
         operation = vector.operation
         if operation in (Operation.REQUANTIZE, Operation.REQUANTIZE_FIXED):
@@ -235,16 +228,12 @@ class FunctionalSimulator:
         shift = blocks[:, 2].view(np.int32)[:, None, None]
         return numerics.requantize_fixed(accumulators, bias, multiplier, shift, *clamp)
 
-    def _two_sources(
-        self, operation: Operation, a: NDArray, b: NDArray, descriptor: dict
-    ) -> NDArray[np.int8]:
+    def _two_sources(self, operation: Operation, a: NDArray, b: NDArray, descriptor: dict) -> NDArray[np.int8]:
         left = a.astype(np.int64) + 128 * descriptor["a_unsigned"]
         right = b.astype(np.int64) + 128 * descriptor["b_unsigned"]
         low, high = descriptor["low"], descriptor["high"]
         if operation is Operation.ADD:
-            result = numerics.add(
-                left, right, descriptor["ra"], descriptor["rb"], descriptor["offset"], low, high
-            )
+            result = numerics.add(left, right, descriptor["ra"], descriptor["rb"], descriptor["offset"], low, high)
         elif operation is Operation.MULTIPLY:
             result = numerics.multiply(
                 left, right, descriptor["a_zero_point"], descriptor["b_zero_point"],

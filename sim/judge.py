@@ -176,9 +176,7 @@ class _Judge:
         accumulator_source = name in ("REQUANTIZE", "REQUANTIZE_FIXED")
         either = name in ("COPY", "CONVERT", "SUM", "FILL")
         allowed_out = (Memory.ACT, Memory.ACC) if either else (Memory.ACT,)
-        allowed_a = (
-            (Memory.ACC,) if accumulator_source else (Memory.ACT, Memory.ACC) if either else (Memory.ACT,)
-        )
+        allowed_a = (Memory.ACC,) if accumulator_source else (Memory.ACT, Memory.ACC) if either else (Memory.ACT,)
         if vector.out_memory not in allowed_out:
             self._find("mode", (index,), f"{self._name(index)}: {name} cannot write {vector.out_memory.name}")
         if vector.a_memory not in allowed_a or (vector.has_two_sources and vector.b_memory is not Memory.ACT):
@@ -221,9 +219,7 @@ class _Judge:
     # ---- tokens: legal order, overflow, and what each instruction knows
 
     def _tokens(self) -> None:
-        waiting: dict[tuple[int, int], deque[int]] = {
-            (a, b): deque() for a in ENGINES for b in ENGINES if a != b
-        }
+        waiting: dict[tuple[int, int], deque[int]] = {(a, b): deque() for a in ENGINES for b in ENGINES if a != b}
         waits: dict[tuple[int, int], list[int]] = {pair: [] for pair in waiting}
         signals: dict[tuple[int, int], list[int]] = {pair: [] for pair in waiting}
         latest = [-1] * len(ENGINES)

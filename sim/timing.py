@@ -166,9 +166,7 @@ def _constants(config: NpuConfig, dram: DramModel) -> NDArray[np.int64]:
     return values
 
 
-def simulate_timing(
-    config: NpuConfig, instructions: Sequence[Instruction], dram: DramModel | None = None
-) -> Schedule:
+def simulate_timing(config: NpuConfig, instructions: Sequence[Instruction], dram: DramModel | None = None) -> Schedule:
     """The schedule of a program that ends with END.
 
     Raises:
@@ -182,9 +180,7 @@ def simulate_timing(
     counters = np.zeros(kernel.N_COUNT, np.int64)
     stuck = kernel.simulate(_constants(config, dram or DramModel()), table, schedule, counters)
     if stuck >= 0:
-        raise Deadlock(
-            f"instruction {stuck} ({instructions[stuck].mnemonic}) waits for a token that never comes"
-        )
+        raise Deadlock(f"instruction {stuck} ({instructions[stuck].mnemonic}) waits for a token that never comes")
     for engine in Engine:
         mine = table[:, kernel.I_ENGINE] == engine
         counters[kernel.N_BUSY[engine] + 1] = schedule[mine, kernel.S_TOKEN_WAIT].sum()

@@ -6,13 +6,14 @@
 import argparse
 import sys
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import onnx
+from npukit.isa.config import PRESETS, NpuConfig
 from onnx import TensorProto, helper, numpy_helper
 
 from npukit.compare import Oracle, compare
-from npukit.isa.config import PRESETS, NpuConfig
 from npukit.session import Session
 
 __all__ = ["Case", "Report", "build", "random_case", "run"]
@@ -129,7 +130,7 @@ def build(case: Case) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
             "w_zero": np.zeros(scales, np.int8) if case.per_channel else np.int8(0),
         }.items()
     ]  # fmt: skip
-    axis = {"axis": 0} if case.per_channel else {}
+    axis: dict[str, Any] = {"axis": 0} if case.per_channel else {}
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "x_scale", "x_zero"], ["xf"], "x_dequantize"),
         helper.make_node("DequantizeLinear", ["w", "w_scale", "w_zero"], ["wf"], "w_dequantize", **axis),

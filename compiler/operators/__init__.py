@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import onnx_ir as ir
-
 from npukit.compiler.operators.base import Context, Match, Refused, used_values
 from npukit.compiler.operators.conv import conv_macs, gemm_macs, match_conv, match_gemm
 from npukit.compiler.operators.elementwise import (

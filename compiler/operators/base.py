@@ -6,10 +6,9 @@ from functools import reduce
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
-
 from npukit.compiler.layers import Layer, QuantizedTensor
 from npukit.isa.config import NpuConfig
+from numpy.typing import NDArray
 
 __all__ = [
     "Context",
@@ -218,12 +217,15 @@ def quantized_output(
     if len(nodes) > 2 and tensor.zero_point != -128:
         raise Refused(
             f"Relu {nodes[1].name} is not absorbed by its quantiser: the zero point of {value.name} is "
-            f"{int(zero_point.reshape(-1)[0])}, not the smallest {tensor.dtype} value, so ONNX Runtime computes in float"
+            f"{int(zero_point.reshape(-1)[0])}, not the smallest {tensor.dtype} value, so ONNX Runtime computes in "
+            "float"
         )
     runs_as = context.integer.get(tensor.name)
     if operators and runs_as not in operators:
         seen = f"as {runs_as}" if runs_as else "fused into a float operator"
-        raise Refused(f"ONNX Runtime runs it {seen}, not as {' or '.join(operators)}, so its integer result is not defined")
+        raise Refused(
+            f"ONNX Runtime runs it {seen}, not as {' or '.join(operators)}, so its integer result is not defined"
+        )
     return tuple(nodes), value, tensor
 
 

@@ -5,8 +5,6 @@ from math import prod
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
-
 from npukit.compiler.layers import ConvLayer, Layer, QuantizedTensor
 from npukit.compiler.operators.base import (
     Context,
@@ -22,6 +20,7 @@ from npukit.compiler.operators.base import (
     window_pads,
 )
 from npukit.compiler.tiling import kernel_problem
+from numpy.typing import NDArray
 
 __all__ = ["conv_macs", "gemm_macs", "match_conv", "match_gemm"]
 

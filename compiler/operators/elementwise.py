@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
-
 from npukit.compiler.exact import float32_fma
 from npukit.compiler.layers import AddLayer, GlobalAverageLayer, Layer, MaxPoolLayer, QuantizedTensor
 from npukit.compiler.operators.base import (

@@ -111,9 +111,7 @@ class AllocatePass:
                 offset = max(offset, high)
             end = offset + size[name]
             allocation.dram[name] = offset
-            allocation.dram_replaces[name] = [
-                other for low, high, other in placed if low < end and high > offset
-            ]
+            allocation.dram_replaces[name] = [other for low, high, other in placed if low < end and high > offset]
             placed.append((offset, end, name))
             allocation.dram_bytes = max(allocation.dram_bytes, end)
         allocation.dram_bytes = max(allocation.dram_bytes, at)

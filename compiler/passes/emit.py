@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-
+from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import Subgraph
 from npukit.compiler.passes.allocate import Allocation
 from npukit.compiler.tasks import Buffer, Plan, Task
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import ENGINES, End, Engine, Instruction
+from npukit.isa.instructions import ENGINES, End, Engine, Instruction, InstructionError, encode
 from npukit.isa.layout import blocked
 from npukit.isa.program import Capture, NodeInfo, Program, TensorInfo
 
@@ -30,7 +30,11 @@ class EmitPass:
     name = "emit"
 
     def run(self, allocation: Allocation) -> Program:
-        """The finished program; `verify` it with the judge."""
+        """The finished program; `verify` it with the judge.
+
+        Raises:
+            CompileError: a node whose sizes do not fit the instructions.
+        """
         tasks = self.plan.tasks
         waits, signals, drains = _Tokens(tasks, allocation).run()
         instructions: list[Instruction] = []
@@ -51,7 +55,13 @@ class EmitPass:
                     fields[f"{prefix}bank"] = bank
             if task.dram is not None:
                 fields["dram"] = allocation.dram[task.dram.tensor] // self.config.word_bytes + task.dram.offset
-            instructions.append(replace(task.instruction, **fields))
+            instruction = replace(task.instruction, **fields)
+            try:
+                encode(instruction)
+            except InstructionError as error:
+                node = self.subgraph.layers[task.node].node
+                raise CompileError(f"{node} exceeds an instruction's field: {error}") from None
+            instructions.append(instruction)
         return Program(
             config=self.config,
             instructions=(*instructions, End()),
@@ -90,7 +100,13 @@ class EmitPass:
             layout = blocked(tensor.view, self.config.array)
             found.append(
                 TensorInfo(
-                    name, role, tensor.dtype, tensor.shape, allocation.dram[tensor.storage], layout, tensor.unsigned
+                    name,
+                    role,
+                    tensor.dtype,
+                    tensor.shape,
+                    allocation.dram[tensor.storage],
+                    layout,
+                    tensor.unsigned,
                 )
             )
         return tuple(found)

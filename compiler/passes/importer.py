@@ -7,7 +7,6 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
-
 from npukit.compiler.errors import ModelError
 
 __all__ = ["MAX_OPSET", "ImportPass", "load_model", "with_shapes"]
@@ -128,9 +127,7 @@ def _fix_shape(value: onnx.ValueInfoProto, fixed: Sequence[int] | None) -> None:
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         if fixed is None:
-            raise ModelError(
-                f"input {value.name} has no shape: give it, as in --input-shape {value.name}=1,3,224,224"
-            )
+            raise ModelError(f"input {value.name} has no shape: give it, as in --input-shape {value.name}=1,3,224,224")
         for _ in fixed:
             tensor.shape.dim.add()
     dims = tensor.shape.dim

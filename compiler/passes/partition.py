@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import onnx
 import onnx_ir as ir
-
 from npukit.compiler.operators import MATCHERS, Context, Match, Refused, macs_of, used_values
 from npukit.compiler.oracle import integer_tensors
 from npukit.isa.config import NpuConfig
@@ -74,9 +73,7 @@ class PartitionPass:
         absorbed = {node: match for match in matches.values() for node in match.nodes}
         stages = _stages(graph, absorbed)
         count = 1 + max((stages[match.node] for match in matches.values()), default=-1)
-        groups = [
-            tuple(match for node, match in matches.items() if stages[node] == stage) for stage in range(count)
-        ]
+        groups = [tuple(match for node, match in matches.items() if stages[node] == stage) for stage in range(count)]
         host = _needed(graph, absorbed)
         return Partition(
             model=model,

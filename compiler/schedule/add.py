@@ -15,9 +15,7 @@ __all__ = ["elementwise_tiles", "schedule_add"]
 _Range = tuple[int, int]
 
 
-def elementwise_tiles(
-    config: NpuConfig, tensor: QuantizedTensor
-) -> Iterator[tuple[int, _Range, _Range, _Range]]:
+def elementwise_tiles(config: NpuConfig, tensor: QuantizedTensor) -> Iterator[tuple[int, _Range, _Range, _Range]]:
     """(batch, blocks, rows, columns) of tiles small enough for two sources and a result, twice."""
     batch, channels, height, width = tensor.view
     most = min(1024, config.act_depth * min(config.act_banks, 8) // 8)

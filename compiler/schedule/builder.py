@@ -4,13 +4,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 import numpy as np
-from numpy.typing import NDArray
-
 from npukit.compiler.layers import QuantizedTensor, Subgraph
 from npukit.compiler.tasks import Box, Buffer, CaptureBox, DramUse, Operand, Plan, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import encode_descriptor
 from npukit.isa.instructions import Engine, Load, Matrix, Memory, Operation, Store, Vector
+from numpy.typing import NDArray
 
 __all__ = ["Builder", "Region"]
 
@@ -112,9 +111,7 @@ class Builder:
         """The activation of that name."""
         return self.subgraph.tensors[name]
 
-    def resident(
-        self, memory: Memory, key: Hashable, words: int, label: str, fill: Callable[[Buffer], None]
-    ) -> Buffer:
+    def resident(self, memory: Memory, key: Hashable, words: int, label: str, fill: Callable[[Buffer], None]) -> Buffer:
         """The buffer with those contents: one that is still there, or a new one that `fill` loads."""
         kept = self._kept[memory]
         if key in kept:
@@ -181,9 +178,7 @@ class Builder:
                 memory=memory, planes=count, words=run, word_stride=1,
                 plane_stride=run if count > 1 else 0, dram_plane_stride=stride if count > 1 else 0,
             )  # fmt: skip
-            self._emit(
-                Engine.LOAD, instruction, (Operand("", buffer, write=True),), DramUse(name, offset, None)
-            )
+            self._emit(Engine.LOAD, instruction, (Operand("", buffer, write=True),), DramUse(name, offset, None))
 
         return self.resident(memory, key, planes * words, label, fill)
 
@@ -228,9 +223,7 @@ class Builder:
         parameters = self.parameters(f"fill {value}", Operation.FILL, {"value": value}, [])
         width = min(buffer.words, 1024)
         for start in range(0, buffer.words, width):
-            instruction = Vector(
-                operation=Operation.FILL, width=min(width, buffer.words - start), out_stride_x=1
-            )
+            instruction = Vector(operation=Operation.FILL, width=min(width, buffer.words - start), out_stride_x=1)
             self.vector(instruction, (), Operand("out", buffer, start, write=True), parameters)
 
     def store_region(self, region: Region, buffer: Buffer) -> None:

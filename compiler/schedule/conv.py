@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
-
 from npukit.compiler.layers import ConvLayer
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import ConvShape, ConvTiling, choose_tiling, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
+from numpy.typing import NDArray
 
 __all__ = ["schedule_conv", "weight_tiles"]
 
@@ -60,7 +59,13 @@ def _tiles(shape: ConvShape, tiling: ConvTiling) -> Iterator[tuple[int, _Range, 
 
 
 def _tile(
-    builder: Builder, layer: ConvLayer, tiling: ConvTiling, batch: int, group: _Range, rows: _Range, columns: _Range
+    builder: Builder,
+    layer: ConvLayer,
+    tiling: ConvTiling,
+    batch: int,
+    group: _Range,
+    rows: _Range,
+    columns: _Range,
 ) -> None:
     shape = tiling.shape
     height, width, blocks = rows[1] - rows[0], columns[1] - columns[0], group[1] - group[0]
@@ -117,7 +122,13 @@ def _tile(
 
 
 def _input(
-    builder: Builder, layer: ConvLayer, shape: ConvShape, batch: int, channels: _Range, rows: _Range, columns: _Range
+    builder: Builder,
+    layer: ConvLayer,
+    shape: ConvShape,
+    batch: int,
+    channels: _Range,
+    rows: _Range,
+    columns: _Range,
 ) -> Region:
     first_y = rows[0] * shape.strides[0] - layer.pads[0]
     first_x = columns[0] * shape.strides[1] - layer.pads[1]

@@ -34,9 +34,7 @@ def schedule_maxpool(builder: Builder, layer: MaxPoolLayer) -> None:
     def reach(size: int, axis: int) -> int:
         return (size - 1) * layer.strides[axis] + (layer.kernel[axis] - 1) * layer.dilations[axis] + 1
 
-    columns_most = max(
-        size for size in range(1, width + 1) if reach(size, 1) * reach(1, 0) <= most and size <= 1024
-    )
+    columns_most = max(size for size in range(1, width + 1) if reach(size, 1) * reach(1, 0) <= most and size <= 1024)
     rows_most = max(
         size for size in range(1, height + 1) if reach(size, 0) * reach(columns_most, 1) <= most and size <= 1024
     )
@@ -56,12 +54,13 @@ def _maxpool_tile(
     x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
     height, width, count = rows[1] - rows[0], columns[1] - columns[0], blocks[1] - blocks[0]
     starts = [
-        place[0] * stride - pad for place, stride, pad in zip((rows, columns), layer.strides, layer.pads[:2])
+        place[0] * stride - pad
+        for place, stride, pad in zip((rows, columns), layer.strides, layer.pads[:2], strict=True)
     ]
     ends = [
         start + (extent - 1) * stride + (kernel - 1) * dilation + 1
         for start, extent, stride, kernel, dilation in zip(
-            starts, (height, width), layer.strides, layer.kernel, layer.dilations
+            starts, (height, width), layer.strides, layer.kernel, layer.dilations, strict=True
         )
     ]
     region = Region(x, size, batch, blocks, (starts[0], ends[0]), (starts[1], ends[1]))
@@ -188,7 +187,10 @@ def _average_tile(
         size = -(-height // most), -(-width // most)
         partial = Buffer(Memory.ACC, count * size[0] * size[1], layer.output)
         for first_y, first_x in product(range(0, height, tile[0]), range(0, width, tile[1])):
-            rows, columns = (first_y, min(height, first_y + tile[0])), (first_x, min(width, first_x + tile[1]))
+            rows, columns = (
+                (first_y, min(height, first_y + tile[0])),
+                (first_x, min(width, first_x + tile[1])),
+            )
             region = Region(x, config.array, batch, blocks, rows, columns)
             source = Operand("a", builder.load_region(region, 0))
             place = Operand("out", partial, first_y // most * size[1] + first_x // most, write=True)

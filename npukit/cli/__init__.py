@@ -60,4 +60,3 @@ def main(arguments: list[str] | None = None) -> int:
 def _report(message: object, code: int) -> int:
     print(f"npukit: {' '.join(str(message).split())}", file=sys.stderr)
     return code
-

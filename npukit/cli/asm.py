@@ -35,7 +35,11 @@ def add_parsers(commands) -> None:
     parser.add_argument("--like", metavar="F", help="compiled model or program to take everything else from")
     parser.add_argument("--subgraph", metavar="NAME", help="which program of --like, where it has several")
     parser.add_argument(
-        "--dram-bytes", type=int, default=1 << 20, metavar="N", help="DRAM that the program may touch (default: 1 MiB)"
+        "--dram-bytes",
+        type=int,
+        default=1 << 20,
+        metavar="N",
+        help="DRAM that the program may touch (default: 1 MiB)",
     )
     add_config(parser)
     add_output(parser)
@@ -111,7 +115,10 @@ def _assemble(options: argparse.Namespace) -> int:
     elif _same_work(like, instructions):
         program = replace(like, instructions=tuple(instructions))
     else:
-        say(options, "the instructions do other work than those of --like: its layers and captures are left out")
+        say(
+            options,
+            "the instructions do other work than those of --like: its layers and captures are left out",
+        )
         program = replace(like, instructions=tuple(instructions), nodes=(), captures=(), captured={}, aliases={})
     refuse(judge(config, instructions, program.dram_bytes, [(0, program.dram_bytes)]))
     write_bytes(options.output, program.to_bytes())

@@ -26,7 +26,9 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     """`--config` and `--set`."""
     group = parser.add_argument_group("configuration")
     group.add_argument(
-        "--config", metavar="NAME|FILE.toml", help="preset or TOML file (default: int8-16x16; see npukit configs)"
+        "--config",
+        metavar="NAME|FILE.toml",
+        help="preset or TOML file (default: int8-16x16; see npukit configs)",
     )
     group.add_argument(
         "--set", metavar="FIELD=VALUE", action="append", default=[], dest="fields",

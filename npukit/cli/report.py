@@ -28,8 +28,10 @@ def offload_text(partition: Partition | Offload) -> str:
     """The same as text."""
     share = 100 * partition.macs / partition.macs_total if partition.macs_total else 0.0
     lines = [
-        f"on the accelerator: {partition.nodes} of {partition.nodes_total} nodes, "
-        f"{thousands(partition.macs)} of {thousands(partition.macs_total)} MACs ({share:.1f} %)"
+        (
+            f"on the accelerator: {partition.nodes} of {partition.nodes_total} nodes, "
+            f"{thousands(partition.macs)} of {thousands(partition.macs_total)} MACs ({share:.1f} %)"
+        )
     ]
     lines += [f"  stays: {reason.op} {reason.node}: {reason.reason}" for reason in partition.reasons]
     return "\n".join(lines)

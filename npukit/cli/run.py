@@ -52,16 +52,20 @@ def add_parsers(commands) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help="random inputs of that seed (default: 0)")
     parser.add_argument("--output", metavar="F.npz", help="write the outputs")
     parser.add_argument(
-        "--compare", action="store_true", help="compare every quantised tensor with ONNX Runtime; exit 1 on a difference"
+        "--compare",
+        action="store_true",
+        help="compare every quantised tensor with ONNX Runtime; exit 1 on a difference",
     )
     parser.add_argument("--reference", metavar="MODEL", help="what a compiled model was compiled from, for --compare")
     parser.add_argument("--vcd", metavar="F", help="with --device rtl: write a waveform")
-    parser.add_argument(
-        "--vcd-cycles", metavar="A:B", help="with --vcd: first and last cycle in it (default: all)"
-    )
+    parser.add_argument("--vcd-cycles", metavar="A:B", help="with --vcd: first and last cycle in it (default: all)")
     parser.add_argument("--timing-only", action="store_true", help="cycles without values")
     parser.add_argument(
-        "--dram-latency", type=int, default=100, metavar="N", help="cycles from a DRAM address to its data (default: 100)"
+        "--dram-latency",
+        type=int,
+        default=100,
+        metavar="N",
+        help="cycles from a DRAM address to its data (default: 100)",
     )
     add_shapes(parser)
     add_config(parser)
@@ -193,9 +197,7 @@ def _run(options: argparse.Namespace) -> int:
     return 1 if comparison is not None and comparison.mismatches else 0
 
 
-def _json(
-    options: argparse.Namespace, session: Session, comparison: Comparison | None, seed: int | None
-) -> dict:
+def _json(options: argparse.Namespace, session: Session, comparison: Comparison | None, seed: int | None) -> dict:
     profile = session.profile
     result = {
         "schema": 1,

@@ -50,8 +50,7 @@ def _run(options: argparse.Namespace) -> int:
         if not options.quiet and sys.stderr.isatty() and done % 10 == 0:
             print(f"\r{done}/{options.programs} programs", end="", file=sys.stderr, flush=True)
 
-    quiet = {"progress": lambda _: None} if options.quiet else {}
-    with RtlDevice(config, **quiet) as device:
+    with RtlDevice(config, progress=lambda text: say(options, text)) as device:
         result = verify(device, options.seed, options.programs, Path(options.output), progress)
     found = result.to_json()
     if options.json:
@@ -96,7 +95,12 @@ def _replay(options: argparse.Namespace) -> int:
         outcome = replay(device, program, DramModel(latency=options.dram_latency))
     if options.json:
         print_json(
-            {"schema": 1, "bit_mismatches": outcome.bits, "cycle_mismatches": outcome.cycles, "first_divergence": outcome.first}
+            {
+                "schema": 1,
+                "bit_mismatches": outcome.bits,
+                "cycle_mismatches": outcome.cycles,
+                "first_divergence": outcome.first,
+            }
         )
     elif outcome.first is None:
         print("no difference")

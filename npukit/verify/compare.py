@@ -64,9 +64,7 @@ def _read_act(device: RtlDevice, written: NDArray[np.bool_]) -> NDArray[np.int8]
         words = np.nonzero(written[bank])[0]
         if len(words):
             low, high = int(words[0]), int(words[-1])
-            stores.append(
-                Store(bank=bank, offset=low, words=high - low + 1, word_stride=1, dram=bank * depth + low)
-            )
+            stores.append(Store(bank=bank, offset=low, words=high - low + 1, word_stride=1, dram=bank * depth + low))
     device.max_cycles = None
     _run(device, (*stores, End()), image)
     return device.read_memory(0, image.size).view(np.int8).reshape(banks, depth, config.array)

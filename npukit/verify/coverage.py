@@ -19,7 +19,7 @@ from npukit.isa.instructions import (
 from npukit.sim.addressing import bank_depth, dram_operand, operands
 from npukit.sim.timing import Schedule
 
-__all__ = ["coverage_items", "cover"]
+__all__ = ["cover", "coverage_items"]
 
 _STALLS = (
     *(f"{engine.name.lower()}_{cause}" for engine in ENGINES for cause in ("token", "port")),
@@ -46,9 +46,7 @@ def coverage_items() -> list[str]:
     ]
 
 
-def cover(
-    config: NpuConfig, instructions: Sequence[Instruction], schedule: Schedule, counts: Counter[str]
-) -> None:
+def cover(config: NpuConfig, instructions: Sequence[Instruction], schedule: Schedule, counts: Counter[str]) -> None:
     """Count each item that a program hits, once a program."""
     seen: set[str] = set()
     for name in _STALLS:

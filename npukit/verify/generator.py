@@ -101,7 +101,11 @@ class _Generator:
     def run(self, length: int | None) -> RandomProgram | None:
         """The program, or None if the judge refuses it."""
         self._prologue()
-        wanted = length if length is not None else self.random.choice([self.random.randint(1, 19), self.random.randint(20, 60)])
+        wanted = (
+            length
+            if length is not None
+            else self.random.choice([self.random.randint(1, 19), self.random.randint(20, 60)])
+        )
         makers = [self._load, self._matrix, self._vector, self._store]
         weights = [self.random.choice([1, 1, 2, 4]) for _ in makers]
         while len(self.instructions) < wanted + self.prologue:
@@ -128,7 +132,14 @@ class _Generator:
             for arena in self.arenas[memory]:
                 words = self.random.randrange(self.data_words - arena.size)
                 added = self._add(
-                    Load(memory=memory, bank=arena.bank, offset=arena.low, dram=words, words=arena.size, word_stride=1)
+                    Load(
+                        memory=memory,
+                        bank=arena.bank,
+                        offset=arena.low,
+                        dram=words,
+                        words=arena.size,
+                        word_stride=1,
+                    )
                 )
                 assert added
         for arena in self.arenas[Memory.ACC]:
@@ -151,7 +162,7 @@ class _Generator:
         """Strides, outermost first, within limits; for results such that no word comes twice."""
         strides = []
         reach = 1
-        for count, limit in zip(reversed(counts), reversed(limits)):
+        for count, limit in zip(reversed(counts), reversed(limits), strict=True):
             if unique:
                 stride = reach + self.random.choice([0, 0, 0, 1, 3])
                 reach = stride * (count - 1) + reach

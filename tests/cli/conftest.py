@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
 from npukit.cli import main
 
 settings.register_profile("npukit", deadline=None)  # the machine may be busy

@@ -8,12 +8,13 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from npukit import zoo
-from npukit.cli import run as run_command
 from npukit.compiler import pipeline
 from npukit.driver.device import DeviceError
-from npukit.session import Session
 from onnx import TensorProto, helper, numpy_helper
+
+from npukit import zoo
+from npukit.cli import run as run_command
+from npukit.session import Session
 
 READERS = (("check",), ("compile",), ("run",), ("disasm",))
 MANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
@@ -252,7 +253,7 @@ def test_scale_that_is_no_scale(npukit, graphs, tmp_path, scale) -> None:
     graph = graphs.Graph()
     y = graph.conv(graph.input((1, 3, 6, 6)), 4)
     broken = next(tensor for tensor in graph.initializers if tensor.name == graph.nodes[-1].input[1])
-    broken.CopyFrom(numpy_helper.from_array(np.float32(scale), broken.name))
+    broken.CopyFrom(numpy_helper.from_array(np.asarray(scale, np.float32), broken.name))
     graph.output(y)
     value = npukit("check", save(tmp_path / "m.onnx", graph.model()), "--json", "--quiet").json
     reason = next(reason for reason in value["offload"]["reasons"] if reason["op"] == "Conv")
@@ -448,7 +449,10 @@ def test_options_of_run(npukit, small, options, message) -> None:
         (("run",), "the following arguments are required: MODEL|F"),
         (("compile", "m.onnx"), "compile needs -o F, or --stop-after PASS, and not both"),
         (("compile", "m.onnx", "-o", "f", "--stop-after", "emit"), "and not both"),
-        (("compile", "m.onnx", "--stop-after", "emit", "--json"), "--stop-after prints text; leave out --json"),
+        (
+            ("compile", "m.onnx", "--stop-after", "emit", "--json"),
+            "--stop-after prints text; leave out --json",
+        ),
         (("compile", "m.onnx", "--stop-after", "sleep"), "argument --stop-after: invalid choice: 'sleep'"),
         (("zoo", "cats"), "zoo network must be one of digits, not 'cats'"),
         (("zoo", "digits", "--precision", "fp8"), "precision of digits must be one of int8, fp32, not 'fp8'"),
@@ -569,7 +573,10 @@ def test_what_the_messages_of_damaged_programs_say(npukit, compiled, program, tm
         ("STORE words=2 word_stride=1\nEND\n", "reads word 0 of ACT bank 0, which nothing has written"),
         ("LOAD words=2 word_stride=1 bank=9\nEND\n", "is in bank 9 of ACT, which has 8"),
         ("LOAD words=9 word_stride=1 offset=1530\nEND\n", "across the end of a ACT bank of 1536 words"),
-        ("LOAD words=9 word_stride=1 dram=99999\nEND\n", "DRAM words 99999 to 100007 are outside of the program's"),
+        (
+            "LOAD words=9 word_stride=1 dram=99999\nEND\n",
+            "DRAM words 99999 to 100007 are outside of the program's",
+        ),
         ("LOAD word_stride=1 words=2\nSTORE word_stride=1 words=2\nEND\n", "race in ACT bank 0"),
         ("END\nEND\n", "a program has exactly one END, its last instruction"),
     ],

@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from npukit import zoo
-from npukit.cli import run as run_command
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import Vector
 from npukit.isa.program import Program
 from npukit.isa.registers import COUNTERS
+
+from npukit import zoo
+from npukit.cli import run as run_command
 from npukit.npufile import read_model
 
 COMMANDS = ("zoo", "check", "compile", "run", "disasm", "asm", "configs")
@@ -70,7 +71,10 @@ def test_installed_script() -> None:
 def test_a_reader_that_goes_away(digits) -> None:
     """`npukit check ... | head -0`: no traceback, and not the exit code of success."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "npukit.cli", "configs"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "npukit.cli", "configs"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
@@ -211,7 +215,14 @@ def test_run_json(npukit, digits) -> None:
     assert value["macs"] == 1_276_816 and value["cycles"] > 5000
     assert value["utilization"] == pytest.approx(value["macs"] / (256 * value["cycles"]))
     assert {"compile", "simulate"} <= set(value["seconds"]) and value["memory_peak"] > 1 << 20
-    assert set(value["offload"]) == {"nodes", "nodes_total", "macs", "macs_total", "boundary_bytes", "reasons"}
+    assert set(value["offload"]) == {
+        "nodes",
+        "nodes_total",
+        "macs",
+        "macs_total",
+        "boundary_bytes",
+        "reasons",
+    }
     assert value["offload"]["boundary_bytes"] == 64 + 10
     assert set(value["counters"]) == {name for name, _ in COUNTERS}
     assert value["counters"]["cycles"] == value["cycles"] == sum(layer["cycles"] for layer in value["layers"])
@@ -228,7 +239,18 @@ def test_run_text(npukit, digits) -> None:
     assert result.code == 0
     lines = result.out.splitlines()
     header = next(line for line in lines if line.startswith("node"))
-    assert header.split() == ["node", "operator", "input", "output", "MACs", "cycles", "util", "%", "bound", "by"]
+    assert header.split() == [
+        "node",
+        "operator",
+        "input",
+        "output",
+        "MACs",
+        "cycles",
+        "util",
+        "%",
+        "bound",
+        "by",
+    ]
     rows = [line for line in lines if "Conv " in line]
     assert len(rows) == 6 and all(line.split()[-1] in ("array", "vector", "dram", "fill") for line in rows)
     assert "0 mismatches in 9 252 elements of 13 of 13 quantised tensors" in lines[-1]
@@ -271,7 +293,8 @@ def test_timing_only_has_the_same_cycles(npukit, digits) -> None:
 
 def test_dram_latency_costs_cycles(npukit, digits) -> None:
     cycles = [
-        npukit("run", digits, "--json", "--quiet", "--timing-only", "--dram-latency", n).json["cycles"] for n in (1, 300)
+        npukit("run", digits, "--json", "--quiet", "--timing-only", "--dram-latency", n).json["cycles"]
+        for n in (1, 300)
     ]
     assert cycles[0] < cycles[1]
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from npukit.compare import Comparison, Oracle, compare
 from npukit.isa.config import NpuConfig
-from npukit.session import Session
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
+
+from npukit.compare import Comparison, Oracle, compare
+from npukit.session import Session
 
 __all__ = ["EDGES", "Graph", "Quantized", "agree", "inputs_of"]
 
@@ -86,7 +87,12 @@ class Graph:
         return zero_point
 
     def quantize(
-        self, value: str, scale: float, zero_point: int | None = None, dtype: type | None = None, output: str | None = None
+        self,
+        value: str,
+        scale: float,
+        zero_point: int | None = None,
+        dtype: type | None = None,
+        output: str | None = None,
     ) -> Quantized:
         """A QuantizeLinear behind a float value; a zero point that is not given is random."""
         dtype = dtype or self.dtype
@@ -107,7 +113,11 @@ class Graph:
         """Constant int8 or uint8 weights behind a DequantizeLinear."""
         scales = np.asarray(scale, np.float32)
         zeros = np.full(scales.shape, zero_point, values.dtype)
-        names = [self.constant(values, "weights"), self.constant(scales, "scale"), self.constant(zeros, "zero_point")]
+        names = [
+            self.constant(values, "weights"),
+            self.constant(scales, "scale"),
+            self.constant(zeros, "zero_point"),
+        ]
         return self.node("DequantizeLinear", names, axis=axis if scales.ndim else 0)
 
     def bias(self, values: NDArray[np.int32], scale: NDArray | float) -> str:
@@ -193,7 +203,13 @@ class Graph:
         return self.quantize(self.node(op, names), x.scale, x.zero_point, x.dtype)
 
     def gemm(
-        self, x: Quantized, features: int, *, transposed: bool = True, bias: bool = True, per_channel: bool = False
+        self,
+        x: Quantized,
+        features: int,
+        *,
+        transposed: bool = True,
+        bias: bool = True,
+        per_channel: bool = False,
     ) -> Quantized:
         """A quantised Gemm with constant weights."""
         inner = self.shape(x.name)[1]
@@ -261,5 +277,3 @@ def agree(
     assert total.mismatches == 0, total.first_mismatch
     assert total.tensors == total.tensors_total, (total.tensors, total.tensors_total)
     return session, total
-
-

@@ -1,12 +1,13 @@
 """allocate: who lives together shares no word, and every earlier tenant of a word is known."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from npukit.compiler import pipeline
+from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import QuantizedTensor, Subgraph
 from npukit.compiler.passes.allocate import AllocatePass, DoesNotFit
 from npukit.compiler.pipeline import compile_model
@@ -135,7 +136,9 @@ def test_in_dram(chain) -> None:
         lives[name] = (-1, lives[name][1])
     for name in subgraph.outputs:
         lives[name] = (lives[name][0], len(plan.tasks))
-    spans = {name: (at, at + 4 * subgraph.tensors[name].view[3]) for name, at in allocation.dram.items() if name in lives}
+    spans = {
+        name: (at, at + 4 * subgraph.tensors[name].view[3]) for name, at in allocation.dram.items() if name in lives
+    }
     assert set(spans) == set(lives)
     low = 0
     for name, image in plan.constants.items():
@@ -180,11 +183,18 @@ def test_outputs_are_not_overwritten(graphs) -> None:
     graphs.agree(graph.model(), "int8-4x4", runs=2)
 
 
-def test_share_of_kept_buffers_falls_until_all_fits(graphs) -> None:
-    """The pipeline tries again with fewer kept buffers; the result computes the same."""
+def test_share_of_kept_buffers_falls_until_all_fits(graphs, monkeypatch) -> None:
+    """The pipeline tries again with fewer kept buffers, and says what does not fit when none are left."""
     graph = graphs.Graph()
-    x = graph.input((1, 40, 9, 9))
-    graph.output(graph.conv(graph.conv(x, 40, pads=[1] * 4), 40, pads=[1] * 4))
+    y = graph.conv(graph.input((1, 40, 9, 9)), 40, pads=[1] * 4)
+    graph.output(graph.add(graph.conv(y, 40, pads=[1] * 4), y))
     model = graph.model()
-    values: dict[str, Any] = dict(act_depth=96, act_banks=1, wgt_depth=64, acc_depth=16, acc_banks=1, par_depth=32)
-    graphs.agree(model, replace(PRESETS["int8-4x4"], **values))
+    config = replace(
+        PRESETS["int8-4x4"], act_depth=128, act_banks=2, wgt_depth=64, acc_depth=16, acc_banks=1, par_depth=32
+    )
+    monkeypatch.setattr(pipeline, "_KEEP", (1.0,))
+    message = "^npukit_0 does not fit on chip: 9 words for q_.* do not fit in 2 ACT banks of 128 words .* larger"
+    with pytest.raises(CompileError, match=message):
+        compile_model(model, config)
+    monkeypatch.setattr(pipeline, "_KEEP", (1.0, 0.0))
+    graphs.agree(model, config)

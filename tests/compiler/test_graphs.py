@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from npukit.driver.executor import InputError
 from npukit.isa.config import PRESETS, NpuConfig
-from npukit.session import Session
 from onnx import TensorProto
+
+from npukit.session import Session
 
 DTYPES = [pytest.param(np.int8, id="int8"), pytest.param(np.uint8, id="uint8")]
 SMALL = PRESETS["int8-4x4"]

@@ -3,12 +3,13 @@
 import numpy as np
 import onnx
 import pytest
-from npukit import zoo
 from npukit.compiler.errors import ModelError
 from npukit.compiler.passes.importer import MAX_IR_VERSION, MAX_OPSET, ImportPass, load_model, with_shapes
 from npukit.compiler.pipeline import check_model
 from npukit.isa.config import PRESETS
 from onnx import TensorProto, helper
+
+from npukit import zoo
 
 
 def model_of(graphs, name="image"):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from npukit.compiler.pipeline import check_model
 from npukit.isa.config import PRESETS
-from npukit.session import Session
 from onnx import helper
+
+from npukit.session import Session
 
 SMALL = PRESETS["int8-4x4"]
 
@@ -97,14 +98,19 @@ def test_float_bias(graphs) -> None:
     graph = one_conv(graphs, bias=False)
     conv_node(graph).input.append(graph.constant(np.ones(6, np.float32), "bias"))
     (reason,) = reasons(graph.model(), "Conv")
-    assert reason.startswith("bias bias_") and reason.endswith("is not a constant int32 that a DequantizeLinear dequantises")
+    assert reason.startswith("bias bias_") and reason.endswith(
+        "is not a constant int32 that a DequantizeLinear dequantises"
+    )
     graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Conv"}, subgraphs=0)
 
 
 def test_activation_per_channel(graphs) -> None:
     graph = graphs.Graph()
     graph.inputs.append(helper.make_tensor_value_info("x", 1, (1, 4, 8, 8)))
-    scales = [graph.constant(np.linspace(0.01, 0.02, 4, dtype=np.float32)), graph.constant(np.zeros(4, np.int8))]
+    scales = [
+        graph.constant(np.linspace(0.01, 0.02, 4, dtype=np.float32)),
+        graph.constant(np.zeros(4, np.int8)),
+    ]
     quantized = graph.node("QuantizeLinear", ["x", *scales], "q", axis=1)
     value = graph.node("DequantizeLinear", [quantized, *scales], axis=1)
     tensor = graphs.Quantized(quantized, 0.01, 0, np.int8)
@@ -232,7 +238,9 @@ def test_reshape_of_another_kind(graphs) -> None:
 def test_reshape_at_the_edge_stays(graphs) -> None:
     graph = graphs.Graph()
     graph.output(graph.flatten(graph.conv(graph.input((2, 4, 6, 6)), 5)))
-    assert reasons(graph.model(), "Flatten") == ["a reshape alone at the accelerator's edge stays, because it moves nothing"]
+    assert reasons(graph.model(), "Flatten") == [
+        "a reshape alone at the accelerator's edge stays, because it moves nothing"
+    ]
     graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Flatten"})
 
 
@@ -281,7 +289,9 @@ def test_float_result_that_another_operator_takes(graphs) -> None:
     value = graph.node("Add", [a, b])
     graph.output(graph.quantize(graph.node("Sigmoid", [value]), 0.004, -128))
     (reason,) = reasons(graph.model(), "Add")
-    assert reason.startswith("its result goes to Sigmoid Sigmoid:") and reason.endswith("in float, not to a QuantizeLinear")
+    assert reason.startswith("its result goes to Sigmoid Sigmoid:") and reason.endswith(
+        "in float, not to a QuantizeLinear"
+    )
 
 
 def test_what_onnx_runtime_computes_in_float(graphs) -> None:
@@ -313,7 +323,9 @@ def test_other_operators_domains_and_data_types(graphs) -> None:
     assert reasons(model, "Gelu") == ["operators of domain com.microsoft are not supported"]
     assert reasons(model, "Sigmoid")[0].startswith("operator Sigmoid is not supported; supported are Add, Conv")
     graphs.agree(model, SMALL, stays={*graphs.EDGES, "Gelu", "Sigmoid"})
-    assert reasons(model, "Conv", PRESETS["bf16-4x4"]) == ["the configuration computes bf16; quantised graphs run on int8"]
+    assert reasons(model, "Conv", PRESETS["bf16-4x4"]) == [
+        "the configuration computes bf16; quantised graphs run on int8"
+    ]
     graphs.agree(model, "bf16-4x4", stays={*graphs.EDGES, "Conv", "Gelu", "Sigmoid"}, subgraphs=0)
 
 

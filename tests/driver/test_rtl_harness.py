@@ -29,9 +29,7 @@ for _program in ("perl", "make", "g++"):
 SOURCE, TARGET, MEMORY = 0x1000, 0x20000, 1 << 18
 LATENCY = 10
 
-_spec = importlib.util.spec_from_file_location(
-    "npukit_tests_rtl_stub", Path(__file__).with_name("rtl_stub.py")
-)
+_spec = importlib.util.spec_from_file_location("npukit_tests_rtl_stub", Path(__file__).with_name("rtl_stub.py"))
 assert _spec is not None and _spec.loader is not None
 _stub = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_stub)
@@ -160,9 +158,7 @@ def test_dram_cycles_as_specified(make: Callable[..., RtlDevice]) -> None:
             ],  # the engine's buffer takes 2 cycles; the last two wait for the address
             "b": [23, 25, 36],
         }
-        assert (
-            device.cycles == 38 == read_wide(device, "CYCLES")
-        )  # 0 to 37: done is decided after the response
+        assert device.cycles == 38 == read_wide(device, "CYCLES")  # 0 to 37: done is decided after the response
 
 
 def expected(dram: DramModel, bursts: int, beats: int, holdoff: int) -> dict[str, list[int]]:
@@ -286,9 +282,7 @@ def test_memory_like_every_device(device: RtlDevice) -> None:
 
 def test_deadline(device: RtlDevice) -> None:
     start(device, 2, 2, fault=Fault.NEVER_DONE)
-    with pytest.raises(
-        DeviceError, match=r"still busy after 0.05 s, in cycle \d+; .* transfer was in cycle 25$"
-    ):
+    with pytest.raises(DeviceError, match=r"still busy after 0.05 s, in cycle \d+; .* transfer was in cycle 25$"):
         device.wait(0.05)
     device.max_cycles = device.cycles + 1000
     with pytest.raises(DeviceError, match=f"still busy after {device.max_cycles} cycles"):
@@ -408,14 +402,10 @@ def test_missing_tools_are_named(config: NpuConfig, monkeypatch: pytest.MonkeyPa
         RtlDevice(config, verilog="")
 
 
-def test_a_failing_build_shows_why(
-    config: NpuConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_failing_build_shows_why(config: NpuConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     lines: list[str] = []
-    with pytest.raises(
-        ToolError, match=r"(?s)Verilator failed with exit code 1 .*%Error: npu.v:1.*syntax error"
-    ):
+    with pytest.raises(ToolError, match=r"(?s)Verilator failed with exit code 1 .*%Error: npu.v:1.*syntax error"):
         RtlDevice(config, verilog="module npu(; endmodule", progress=lines.append)
     assert lines == ["building a Verilator model of the int8 4x4 core, once"]
 

@@ -95,9 +95,7 @@ async def every_register(dut) -> None:
         order = [*REGISTERS, *REGISTERS]
         generator.shuffle(order)
         for register in order:
-            assert await read(manager, register.offset) == (AxiResp.OKAY, model[register.offset]), (
-                register.name
-            )
+            assert await read(manager, register.offset) == (AxiResp.OKAY, model[register.offset]), register.name
             if register.name == "CONTROL":
                 continue
             first, count = generator.choice([(0, 4), (0, 1), (1, 1), (1, 2), (2, 2), (1, 3), (3, 1)])
@@ -109,9 +107,7 @@ async def every_register(dut) -> None:
                 model[register.offset] = int.from_bytes(value, "little")
                 assert int(getattr(dut, register.name.lower()).value) == model[register.offset]
         for register in REGISTERS:
-            assert await read(manager, register.offset) == (AxiResp.OKAY, model[register.offset]), (
-                register.name
-            )
+            assert await read(manager, register.offset) == (AxiResp.OKAY, model[register.offset]), register.name
 
 
 @cocotb.test()

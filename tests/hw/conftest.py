@@ -10,9 +10,7 @@ import pytest
 @pytest.fixture(scope="session")
 def streaming() -> ModuleType:
     """The module `streaming.py` beside this file."""
-    spec = importlib.util.spec_from_file_location(
-        "npukit_tests_hw_streaming", Path(__file__).with_name("streaming.py")
-    )
+    spec = importlib.util.spec_from_file_location("npukit_tests_hw_streaming", Path(__file__).with_name("streaming.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

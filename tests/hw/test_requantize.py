@@ -134,9 +134,7 @@ def exact_ties(rng: np.random.Generator, count: int) -> tuple[Inputs, NDArray]:
 def rounded_accumulators(rng: np.random.Generator, count: int) -> tuple[Inputs, NDArray]:
     """Sums that are halfway between two fp32, or beside it."""
     places = rng.integers(1, 8, count)
-    accumulators = (
-        (rng.integers(2**23, 2**24, count) << places) + (1 << places >> 1) + rng.integers(-1, 2, count)
-    )
+    accumulators = (rng.integers(2**23, 2**24, count) << places) + (1 << places >> 1) + rng.integers(-1, 2, count)
     accumulators = np.minimum(accumulators, 2**31 - 1) * rng.choice([-1, 1], count)
     multiplier = floats(rng, rng.integers(-33, -20, count))
     return float_case(accumulators, np.zeros(count, np.int64), multiplier, clamps(rng, count))
@@ -179,13 +177,10 @@ def ties_fixed(rng: np.random.Generator, count: int) -> tuple[Inputs, NDArray]:
 def edges_float(rng: np.random.Generator, count: int) -> tuple[Inputs, NDArray]:
     """Every pair of edge values, as accumulator and bias, with powers of two and their neighbours."""
     powers = np.ldexp(np.float32(1), np.arange(-34, 10)).astype(np.float32)
-    several = np.concatenate(
-        [powers, np.nextafter(powers, np.float32(0)), np.nextafter(powers, np.float32(9e9))]
-    )
+    several = np.concatenate([powers, np.nextafter(powers, np.float32(0)), np.nextafter(powers, np.float32(9e9))])
     several = np.concatenate([several, -several, np.zeros(1, np.float32)])
     left, right, choice = (
-        axis.ravel()
-        for axis in np.meshgrid(ACCUMULATORS, ACCUMULATORS, np.arange(len(several)), indexing="ij")
+        axis.ravel() for axis in np.meshgrid(ACCUMULATORS, ACCUMULATORS, np.arange(len(several)), indexing="ij")
     )
     return float_case(left, right, several[choice], clamps(rng, len(left)))
 
@@ -206,9 +201,7 @@ def lane(streaming: ModuleType) -> Any:
 def check(result: NDArray, inputs: Inputs, expected: NDArray) -> None:
     wrong = np.flatnonzero(result != expected)
     if len(wrong):
-        first = {
-            name: int(np.broadcast_to(values, result.shape)[wrong[0]]) for name, values in inputs.items()
-        }
+        first = {name: int(np.broadcast_to(values, result.shape)[wrong[0]]) for name, values in inputs.items()}
         pytest.fail(
             f"{len(wrong)} of {len(result)} differ, the first with {first}: "
             f"{result[wrong[0]]} instead of {expected[wrong[0]]}"

@@ -150,9 +150,7 @@ def add_tiny_in_inner(rng: Generator, count: int) -> Inputs:
     drawn = elements(rng, count)
     drawn["a"] = np.where(drawn["a"] == 0, 1, drawn["a"])
     b = np.where(drawn["b"] == 0, 3, drawn["b"])
-    significand = (rng.integers(2**23, 2**24, count) >> rng.integers(0, 8, count)) * rng.choice(
-        [-1, 1], count
-    )
+    significand = (rng.integers(2**23, 2**24, count) >> rng.integers(0, 8, count)) * rng.choice([-1, 1], count)
     rb = np.ldexp(significand.astype(np.float32), rng.integers(2, 5, count)).astype(np.float32)
     # or next to a power of two, below which the last place is half as large
     power = rng.random(count) < 0.2
@@ -167,9 +165,7 @@ def add_tiny_in_outer(rng: Generator, count: int) -> Inputs:
     drawn = elements(rng, count)
     drawn["b"] = rng.integers(-1, 2, count)
     exponent = rng.integers(-1, 9, count)
-    whole = (1 << np.maximum(exponent, 0)) + (
-        rng.integers(0, 512, count) & ((1 << np.maximum(exponent, 0)) - 1)
-    )
+    whole = (1 << np.maximum(exponent, 0)) + (rng.integers(0, 512, count) & ((1 << np.maximum(exponent, 0)) - 1))
     whole *= exponent >= 0
     # k + 1/2 and half a unit in the last place, in such halves; as a product if it has a factor
     target = ((2 * whole + 1) << (23 - exponent)) + rng.choice([-1, 1], count)
@@ -192,9 +188,7 @@ def add_zeros(rng: Generator, count: int) -> Inputs:
 
 def add_every_pair(rng: Generator, count: int) -> Inputs:
     """All sources with a few descriptors."""
-    a, b, choice = (
-        axis.ravel() for axis in np.meshgrid(*[np.arange(-128, 256)] * 2, np.arange(6), indexing="ij")
-    )
+    a, b, choice = (axis.ravel() for axis in np.meshgrid(*[np.arange(-128, 256)] * 2, np.arange(6), indexing="ij"))
     ra = np.array([0.5, 0.25, 1, 0.7, 0.1, 2.0**40], np.float32)
     rb = np.array([0.5, 0.75, -1, 0.3, 0.9, -(2.0**40)], np.float32)
     offset = np.array([0, 0.5, 0.5, -13.25, 77.7, 0.5], np.float32)
@@ -349,13 +343,10 @@ def reference(given: Inputs) -> NDArray[np.int64]:
         return numerics.add(a, b, *(given[name].view(np.float32) for name in FLOATS), *clamp)
     if operation is TwoSourceOperation.MULTIPLY:
         multiplier = given["multiplier"].view(np.float32)
-        return numerics.multiply(
-            a, b, *zero_points[:2], multiplier, zero_points[2].astype(np.float32), *clamp
-        )
+        return numerics.multiply(a, b, *zero_points[:2], multiplier, zero_points[2].astype(np.float32), *clamp)
     if operation is TwoSourceOperation.ADD_FIXED:
         fields = [
-            tuple(given[f"{side}_{name}"] for side in ("a", "b", "out"))
-            for name in ("multiplier", "shift", "offset")
+            tuple(given[f"{side}_{name}"] for side in ("a", "b", "out")) for name in ("multiplier", "shift", "offset")
         ]
         return numerics.add_fixed(a, b, *fields, given["left_shift"], *clamp)
     multiplier = numerics.wrap_int32(given["multiplier"])
@@ -434,6 +425,4 @@ def test_members_are_the_descriptor_fields() -> None:
             shape = shapes()[field.name]
             assert shape.width >= field.width, field.name
             # whole lanes that serve as float and as integer are plain bits
-            assert shape.signed == (field.signed and not field.is_float and field.name != "multiplier"), (
-                field.name
-            )
+            assert shape.signed == (field.signed and not field.is_float and field.name != "multiplier"), field.name

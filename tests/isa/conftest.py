@@ -17,9 +17,7 @@ def _values(spec: FieldSpec) -> st.SearchStrategy[Any]:
     return st.sampled_from([spec.low, spec.high]) | st.integers(spec.low, spec.high)
 
 
-def _instructions_of(
-    kind: type[Instruction], operation: Operation | None = None
-) -> st.SearchStrategy[Instruction]:
+def _instructions_of(kind: type[Instruction], operation: Operation | None = None) -> st.SearchStrategy[Instruction]:
     fixed = {} if operation is None else {"operation": operation}
     variant = "window" if operation is not None and Vector(operation=operation).is_window else "source"
     free = {

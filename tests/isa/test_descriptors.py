@@ -26,9 +26,7 @@ BF16_OPERATIONS = {
     Operation.REQUANTIZE, Operation.ADD, Operation.MULTIPLY, Operation.MAX, Operation.SUM,
     Operation.DEPTHWISE, Operation.CONVERT, Operation.COPY, Operation.FILL,
 }  # fmt: skip
-DEFINED = [("int8", one) for one in Operation] + [
-    ("bf16", one) for one in Operation if one in BF16_OPERATIONS
-]
+DEFINED = [("int8", one) for one in Operation] + [("bf16", one) for one in Operation if one in BF16_OPERATIONS]
 
 
 def config_of(array: int, dtype: str = "int8") -> NpuConfig:
@@ -96,9 +94,7 @@ def test_unknown_field_and_undefined_operation() -> None:
     with pytest.raises(InstructionError, match="ADD: the descriptor has no field 'multiplier'"):
         encode_descriptor(config_of(16), Operation.ADD, {"multiplier": 1})
     for operation in set(Operation) - BF16_OPERATIONS:
-        with pytest.raises(
-            InstructionError, match=f"operation {operation.name} is not defined for dtype bf16"
-        ):
+        with pytest.raises(InstructionError, match=f"operation {operation.name} is not defined for dtype bf16"):
             descriptor_lanes(config_of(16, "bf16"), operation)
 
 

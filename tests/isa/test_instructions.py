@@ -158,9 +158,7 @@ def test_unknown_operation(operation: int) -> None:
         encode(Vector(operation=operation))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "instruction", [*(kind() for kind in OPCODES.values()), Vector(operation=Operation.MAX)]
-)
+@pytest.mark.parametrize("instruction", [*(kind() for kind in OPCODES.values()), Vector(operation=Operation.MAX)])
 def test_reserved_bits_are_refused(instruction: Instruction) -> None:
     variant = "window" if getattr(instruction, "is_window", False) else "source"
     used = (1 << OPCODE_FIELD.width) - 1
@@ -182,9 +180,7 @@ def test_fields_of_the_other_variant_are_refused(operation: Operation) -> None:
     for spec in fields_of(Vector):
         if spec.variant == other:
             changed: Any = {spec.name: spec.bias + 1}
-            message = (
-                f"VECTOR: {spec.name} must be {spec.bias} for operation {operation.name}, not {spec.bias + 1}"
-            )
+            message = f"VECTOR: {spec.name} must be {spec.bias} for operation {operation.name}, not {spec.bias + 1}"
             with pytest.raises(InstructionError, match=f"^{re.escape(message)}$"):
                 encode(replace(instruction, **changed))
 

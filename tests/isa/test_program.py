@@ -88,9 +88,7 @@ def test_round_trip() -> None:
 def test_round_trip_of_any_instructions(data: st.DataObject, any_instruction: st.SearchStrategy) -> None:
     instructions = tuple(data.draw(st.lists(any_instruction, max_size=5)))
     constants = data.draw(st.binary(max_size=40))
-    one = Program(
-        config=NpuConfig(), instructions=instructions, constants=constants, name=data.draw(st.text())
-    )
+    one = Program(config=NpuConfig(), instructions=instructions, constants=constants, name=data.draw(st.text()))
     assert Program.from_bytes(one.to_bytes()) == one
 
 

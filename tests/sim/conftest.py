@@ -14,9 +14,7 @@ settings.load_profile("npukit")
 
 
 def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        f"npukit_tests_sim_{name}", Path(__file__).with_name(f"{name}.py")
-    )
+    spec = importlib.util.spec_from_file_location(f"npukit_tests_sim_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

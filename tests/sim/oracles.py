@@ -60,9 +60,7 @@ def _to_24_bits(value: int) -> int:
     return (magnitude << shift) * (-1 if value < 0 else 1)
 
 
-def requantize_integer(
-    accumulator: int, bias: int, multiplier: float, zero_point: int, low: int, high: int
-) -> int:
+def requantize_integer(accumulator: int, bias: int, multiplier: float, zero_point: int, low: int, high: int) -> int:
     """The same as hardware computes it, without a floating-point unit."""
     fraction = Fraction(multiplier)
     exponent = 0

@@ -55,9 +55,7 @@ def sound() -> Case:
     )  # fmt: skip
 
 
-def _random_instruction(
-    random: np.random.Generator, engine: Engine
-) -> tuple[type[Instruction], dict[str, Any]]:
+def _random_instruction(random: np.random.Generator, engine: Engine) -> tuple[type[Instruction], dict[str, Any]]:
     def at(limit: int) -> int:
         return int(random.integers(limit))
 
@@ -77,9 +75,7 @@ def _random_instruction(
             "wgt_offset": at(6), "width": words, "kernel_width": 1 + at(2),
             "acc_bank": at(2), "acc_offset": at(8), "acc_stride_x": 1, "accumulate": at(2),
         }  # fmt: skip
-    operation = (Operation.COPY, Operation.CONVERT, Operation.FILL, Operation.REQUANTIZE, Operation.MAX)[
-        at(5)
-    ]
+    operation = (Operation.COPY, Operation.CONVERT, Operation.FILL, Operation.REQUANTIZE, Operation.MAX)[at(5)]
     fields: dict[str, Any] = {
         "operation": operation, "parameters": at(8), "width": words, "a_bank": at(2), "a_offset": at(8),
         "out_bank": at(2), "out_offset": at(10), "out_stride_x": 1,

@@ -116,9 +116,7 @@ def _beat_slots(config: NpuConfig, store: Store) -> Iterator[tuple[int, bool, bo
 
 def _stream(config: NpuConfig, vector: Vector) -> int:
     """Stream cycles of one block, counted word by word."""
-    lanes = (
-        config.fma_lanes if vector.has_two_sources else config.vector_lanes
-    )
+    lanes = config.fma_lanes if vector.has_two_sources else config.vector_lanes
     plain = vector.operation in (Operation.COPY, Operation.CONVERT, Operation.FILL)
     passes = 1 if plain else config.array // lanes
     cycles = 0
@@ -146,10 +144,7 @@ def _ports(instruction: Instruction) -> tuple[list[Port], list[Port]]:
     elif isinstance(instruction, Matrix):
         read.add((Memory.ACT, "read", instruction.act_bank))
         end.add((Memory.ACC, "write", instruction.acc_bank))
-        if (
-            instruction.accumulate
-            or instruction.channels * instruction.kernel_height * instruction.kernel_width > 1
-        ):
+        if instruction.accumulate or instruction.channels * instruction.kernel_height * instruction.kernel_width > 1:
             end.add((Memory.ACC, "read", instruction.acc_bank))
     elif isinstance(instruction, Vector):
         if instruction.operation is not Operation.FILL:
@@ -429,9 +424,7 @@ class _Machine:
             # the set in which each block will find its parameters
             self.waiting_sets = [None] * one.blocks
             if head + block:
-                self.waiting_sets = [
-                    self.sets[(self.next_set + b * (block > 0)) % 2] for b in range(one.blocks)
-                ]
+                self.waiting_sets = [self.sets[(self.next_set + b * (block > 0)) % 2] for b in range(one.blocks)]
         else:
             self.store_waiting = index
 
@@ -612,9 +605,7 @@ class _Machine:
                     self.schedule[index, DRAM] -= 1
                     final = len(self.store_data) == 1
                     if last:
-                        self._edge(
-                            self.responses.append, (self.cycle + self.dram.latency, index if final else None)
-                        )
+                        self._edge(self.responses.append, (self.cycle + self.dram.latency, index if final else None))
                     if final:
                         self._set(store_running=None)
                         self._edge(self._release, self.ports[index][0])

@@ -86,9 +86,7 @@ def test_store() -> None:
         bank=1, offset=9, wrap=4, dram=5, planes=2, rows=3, words=4, plane_stride=12, row_stride=4,
         word_stride=1, dram_plane_stride=-30, dram_row_stride=10,
     )  # fmt: skip
-    assert by_name(CONFIG, store) == {
-        "source": Operand("source", Memory.ACT, 1, 9, ((2, 12), (3, 4), (4, 1)), 4)
-    }
+    assert by_name(CONFIG, store) == {"source": Operand("source", Memory.ACT, 1, 9, ((2, 12), (3, 4), (4, 1)), 4)}
     assert dram_operand(CONFIG, store) == Operand("dram", None, 0, 5, ((2, -30), (3, 10), (4, 1)), 0, True)
 
 

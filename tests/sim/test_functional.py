@@ -62,9 +62,7 @@ class Machine:
     def bank(self, memory: Memory) -> int:
         return int(self.random.integers(self.banks[memory]))
 
-    def place(
-        self, counts: list[int], depth: int, *, distinct: bool, ring: bool = False
-    ) -> tuple[int, Loops, int]:
+    def place(self, counts: list[int], depth: int, *, distinct: bool, ring: bool = False) -> tuple[int, Loops, int]:
         """(offset, loops, wrap) of a random operand that lies within `depth` words."""
         while True:
             loops = [(count, int(self.random.integers(-9, 10))) for count in counts]
@@ -191,12 +189,8 @@ def test_matrix(
     if 2 * steps * size <= machine.config.wgt_depth:
         blocks = machine.count(2)
     act_counts = [height, width, channels, kernel_height, kernel_width]
-    act_offset, act_loops, act_wrap = machine.place(
-        act_counts, machine.depth[Memory.ACT], distinct=False, ring=ring
-    )
-    acc_offset, acc_loops, _ = machine.place(
-        [blocks, height, width], machine.depth[Memory.ACC], distinct=True
-    )
+    act_offset, act_loops, act_wrap = machine.place(act_counts, machine.depth[Memory.ACT], distinct=False, ring=ring)
+    acc_offset, acc_loops, _ = machine.place([blocks, height, width], machine.depth[Memory.ACC], distinct=True)
     wgt_words = blocks * steps * size
     wgt_wrap = 6 if ring else 0
     wgt_offset = int(machine.random.integers(64 if ring else 65 - wgt_words))
@@ -374,9 +368,7 @@ class Elements:
             multiplier = float(self.blocks[block, 1, lane : lane + 1].view(np.float32)[0])
             return self.oracles.requantize(total, bias, multiplier, *clamp)
         multiplier, shift = (self.oracles.to_int32(int(self.blocks[block, i, lane])) for i in (1, 2))
-        scaled = self.oracles.multiply_by_quantized_multiplier(
-            self.oracles.to_int32(total + bias), multiplier, shift
-        )
+        scaled = self.oracles.multiply_by_quantized_multiplier(self.oracles.to_int32(total + bias), multiplier, shift)
         return max(clamp[1], min(clamp[2], scaled + clamp[0]))
 
     def two(self, a: int, b: int) -> int:
@@ -409,9 +401,7 @@ class Elements:
         return result - 128 * values["out_unsigned"]
 
 
-def random_vector(
-    machine: Machine, operation: Operation, a_memory: Memory, out_memory: Memory, ring: bool
-) -> Vector:
+def random_vector(machine: Machine, operation: Operation, a_memory: Memory, out_memory: Memory, ring: bool) -> Vector:
     grid = [machine.count(2), machine.count(3), machine.count(3)]
     while ring and np.prod(grid) > 12:
         grid = [machine.count(2), machine.count(3), machine.count(3)]
@@ -423,9 +413,7 @@ def random_vector(
             offset, loops, wrap = machine.place(counts, depth, distinct=distinct, ring=ring)
             if wrap in (0, 4):
                 break
-        fields.update(
-            {f"{side}_memory": memory, f"{side}_bank": machine.bank(memory), f"{side}_offset": offset}
-        )
+        fields.update({f"{side}_memory": memory, f"{side}_bank": machine.bank(memory), f"{side}_offset": offset})
         if ring:
             fields[f"{side}_wrap"] = 1
         return loops
@@ -443,9 +431,7 @@ def random_vector(
             high = sum(max(0, (count - 1) * stride) for count, stride in loops)
             if ring or high - low < depth:
                 break
-        offset = (
-            int(machine.random.integers(depth)) if ring else int(machine.random.integers(-low, depth - high))
-        )
+        offset = int(machine.random.integers(depth)) if ring else int(machine.random.integers(-low, depth - high))
         fields.update(
             a_memory=a_memory, a_bank=machine.bank(a_memory), a_offset=offset, a_wrap=int(ring),
             a_stride_block=strides[0], a_stride_y=strides[1], window_stride_y=strides[2],
@@ -454,9 +440,7 @@ def random_vector(
     elif operation is not Operation.FILL:
         sides = {"a": a_memory} | ({"b": Memory.ACT} if operation in TWO else {})
         for side, memory in sides.items():
-            for axis, (_, stride) in zip(
-                ("block", "y", "x"), operand(side, grid, memory, False), strict=True
-            ):
+            for axis, (_, stride) in zip(("block", "y", "x"), operand(side, grid, memory, False), strict=True):
                 fields[f"{side}_stride_{axis}"] = stride
     for axis, (_, stride) in zip(("block", "y", "x"), operand("out", grid, out_memory, True), strict=True):
         fields[f"out_stride_{axis}"] = stride
@@ -476,9 +460,7 @@ def random_parameters(machine: Machine, vector: Vector) -> np.ndarray:
             rows.append(random.integers(1 << 30, 1 << 31, size).astype(np.uint32))
             rows.append(random.integers(-26, 2, size).astype(np.int32).view(np.uint32))
         if vector.is_window:
-            taps = random.integers(
-                -128, 128, (vector.window_height * vector.window_width, size), dtype=np.int8
-            )
+            taps = random.integers(-128, 128, (vector.window_height * vector.window_width, size), dtype=np.int8)
             packed = pack_taps(machine.config, taps)
             assert len(packed) == tap_words(machine.config, vector)
             rows += list(packed)
@@ -488,9 +470,7 @@ def random_parameters(machine: Machine, vector: Vector) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("ring", [False, True], ids=["plain", "ring"])
-@pytest.mark.parametrize(
-    ("operation", "a_memory", "out_memory"), CASES, ids=lambda one: getattr(one, "name", one)
-)
+@pytest.mark.parametrize(("operation", "a_memory", "out_memory"), CASES, ids=lambda one: getattr(one, "name", one))
 def test_vector(
     operation: Operation,
     a_memory: Memory,
@@ -580,9 +560,7 @@ def test_operands_outside_of_their_memory(
 
 
 def test_bf16_is_refused() -> None:
-    with pytest.raises(
-        FunctionalError, match="the functional simulator computes int8; the configuration is bf16"
-    ):
+    with pytest.raises(FunctionalError, match="the functional simulator computes int8; the configuration is bf16"):
         FunctionalSimulator(PRESETS["bf16-4x4"], np.zeros(64, np.uint8))
 
 

@@ -45,9 +45,7 @@ def check(
 ) -> None:
     """The findings are exactly these (rule, instructions, part of the sentence)."""
     findings = judge(config, instructions, dram_words * config.word_bytes, initialised)
-    assert [(one.rule, one.instructions) for one in findings] == [
-        (rule, which) for rule, which, _ in expected
-    ]
+    assert [(one.rule, one.instructions) for one in findings] == [(rule, which) for rule, which, _ in expected]
     for finding, (_, _, part) in zip(findings, expected, strict=True):
         assert part in str(finding)
 
@@ -124,9 +122,7 @@ def test_one_fault_is_named(
     for at, values in changes.items():
         instructions = change(instructions, at, **values)
     findings = judge(tiny, instructions, case.dram_bytes, case.initialised)
-    assert [(one.rule, one.instructions) for one in findings] == [(rule, one) for one in which], [
-        *map(str, findings)
-    ]
+    assert [(one.rule, one.instructions) for one in findings] == [(rule, one) for one in which], [*map(str, findings)]
     assert not which or part in findings[0].message
     for finding in findings:
         for one in finding.instructions:
@@ -207,9 +203,7 @@ ROUND_TRIP = (
 def test_a_load_after_a_store(tiny: NpuConfig) -> None:
     check(tiny, ROUND_TRIP, [], initialised=((0, 8),))
     without = change(change(ROUND_TRIP, 1, signal=0), 2, wait=0)
-    message = (
-        "race in DRAM: instruction 2 (LOAD memory=ACT offset=8 dram=10 words=2 word_stride=1) reads what is"
-    )
+    message = "race in DRAM: instruction 2 (LOAD memory=ACT offset=8 dram=10 words=2 word_stride=1) reads what is"
     check(tiny, without, [("race", (2, 1), message)], initialised=((0, 8),))
     elsewhere = change(without, 2, dram=20)
     check(tiny, elsewhere, [], initialised=((0, 8), (80, 8)))
@@ -324,9 +318,7 @@ def test_matrix_may_add_to_its_own_words_if_it_walks_alike(tiny: NpuConfig) -> N
 
 COPY = Vector(operation=Operation.COPY, width=4, a_stride_x=1, out_stride_x=1)
 ROW = Vector(operation=Operation.MAX, width=4, window_width=2, window_stride_x=1, out_stride_x=1)
-COLUMN = Vector(
-    operation=Operation.MAX, height=4, window_height=2, a_stride_y=1, window_stride_y=1, out_stride_y=1
-)
+COLUMN = Vector(operation=Operation.MAX, height=4, window_height=2, a_stride_y=1, window_stride_y=1, out_stride_y=1)
 
 
 @pytest.mark.parametrize(

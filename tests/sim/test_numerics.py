@@ -40,9 +40,7 @@ def test_saturate() -> None:
 # ---- requantisation
 
 
-def check_requantize(
-    oracles: ModuleType, accumulators: np.ndarray, bias: int, multiplier: float, zero: int
-) -> None:
+def check_requantize(oracles: ModuleType, accumulators: np.ndarray, bias: int, multiplier: float, zero: int) -> None:
     scale = np.float32(multiplier)
     result = numerics.requantize(accumulators, np.int32(bias), scale, zero, -128, 127)
     for accumulator, got in zip(accumulators.tolist(), result.tolist(), strict=True):
@@ -61,9 +59,7 @@ def test_requantize(accumulator: int, bias: int, multiplier: float, zero: int, o
     check_requantize(oracles, np.array([accumulator], np.int32), bias, multiplier, zero)
 
 
-@pytest.mark.parametrize(
-    "multiplier", [0.5, 0.25, 2**-23, 2**-24, 1.0, 1 / 3, 3 * 2.0**-26, 2.0**-140, 1.0e-45, 0.0]
-)
+@pytest.mark.parametrize("multiplier", [0.5, 0.25, 2**-23, 2**-24, 1.0, 1 / 3, 3 * 2.0**-26, 2.0**-140, 1.0e-45, 0.0])
 def test_requantize_edges_and_ties(multiplier: float, oracles: ModuleType) -> None:
     for bias, zero in ((0, 0), (1, 3), (-1, -128), (2**31 - 1, 127), (-(2**31), 5)):
         check_requantize(oracles, EDGES, bias, multiplier, zero)
@@ -89,9 +85,7 @@ def test_requantize_random(oracles: ModuleType) -> None:
         (2**24 + 3, np.float32(3 * 2.0**-25 * (1 - 2.0**-22)), 2),  # the sum becomes 2**24 + 4 first
     ],
 )
-def test_each_rounding_of_requantisation_counts(
-    accumulator: int, multiplier: np.float32, result: int
-) -> None:
+def test_each_rounding_of_requantisation_counts(accumulator: int, multiplier: np.float32, result: int) -> None:
     values, zero = np.array([accumulator, -accumulator], np.int32), np.int32(0)
     assert numerics.requantize(values, zero, multiplier, 0, -128, 127).tolist() == [result, -result]
 
@@ -139,9 +133,7 @@ def test_fixed_scaling_of_edges(shift: int, oracles: ModuleType) -> None:
 
 def test_the_three_roundings_of_fixed_scaling() -> None:
     def scale(value: int, multiplier: int, shift: int) -> int:
-        return int(
-            numerics.multiply_by_quantized_multiplier(np.array([value], np.int32), multiplier, shift)[0]
-        )
+        return int(numerics.multiply_by_quantized_multiplier(np.array([value], np.int32), multiplier, shift)[0])
 
     # high product, half towards +infinity: 1 * 0.5 and -1 * 0.5
     assert (scale(1, 1 << 30, 0), scale(-1, 1 << 30, 0)) == (1, 0)
@@ -266,9 +258,7 @@ def test_fma_overflow_and_zero() -> None:
     offset=st.floats(-(2.0**15), 2.0**15, width=32),
 )
 def test_add(a: int, b: int, ra: float, rb: float, offset: float, oracles: ModuleType) -> None:
-    result = numerics.add(
-        np.array([a]), np.array([b]), np.float32(ra), np.float32(rb), np.float32(offset), -100, 255
-    )
+    result = numerics.add(np.array([a]), np.array([b]), np.float32(ra), np.float32(rb), np.float32(offset), -100, 255)
     total = oracles.fused_multiply_add(a, ra, oracles.fused_multiply_add(b, rb, offset))
     assert int(result[0]) == max(-100, min(255, round(Fraction(total))))
 
@@ -279,9 +269,7 @@ def test_add(a: int, b: int, ra: float, rb: float, offset: float, oracles: Modul
     zeros=st.tuples(*[st.integers(-128, 255)] * 3),
     multiplier=st.floats(2.0**-30, 2.0**4, width=32) | st.sampled_from([0.5, 0.25, 2.0**-7]),
 )
-def test_multiply(
-    a: int, b: int, zeros: tuple[int, int, int], multiplier: float, oracles: ModuleType
-) -> None:
+def test_multiply(a: int, b: int, zeros: tuple[int, int, int], multiplier: float, oracles: ModuleType) -> None:
     result = numerics.multiply(
         np.array([a]), np.array([b]), zeros[0], zeros[1], np.float32(multiplier), zeros[2], 0, 255
     )  # fmt: skip
@@ -326,9 +314,7 @@ def test_add_fixed(
 # ---- the framework
 
 
-def run_operator(
-    operator: str, a: np.ndarray, b: np.ndarray, parameters: dict[str, np.ndarray]
-) -> np.ndarray:
+def run_operator(operator: str, a: np.ndarray, b: np.ndarray, parameters: dict[str, np.ndarray]) -> np.ndarray:
     onnx = pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     kind = onnx.helper.np_dtype_to_tensor_dtype(a.dtype)
@@ -347,9 +333,7 @@ def run_operator(
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the formulas are those of MLAS on x86-64")
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("powers_of_two", [False, True])
-def test_add_and_multiply_are_those_of_onnx_runtime(
-    dtype: type, powers_of_two: bool, oracles: ModuleType
-) -> None:
+def test_add_and_multiply_are_those_of_onnx_runtime(dtype: type, powers_of_two: bool, oracles: ModuleType) -> None:
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     seed = int(np.random.default_rng().integers(2**32))
     print("seed", seed)

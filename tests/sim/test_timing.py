@@ -110,9 +110,7 @@ def test_load_borders() -> None:
     all_round = run(Load(**one_row, pad_left=1, pad_right=2, pad_top=3, pad_bottom=4), latency=1)
     assert times(all_round, 0)[2] == 2 + 8 * (1 + 2 + 2) + 1
     assert all_round.dram_wait[0] == 0
-    planes = run(
-        Load(planes=2, rows=3, **one_row, pad_left=1, dram_row_stride=2, dram_plane_stride=6), latency=1
-    )
+    planes = run(Load(planes=2, rows=3, **one_row, pad_left=1, dram_row_stride=2, dram_plane_stride=6), latency=1)
     assert times(planes, 0)[2] == 2 + 6 * 3 + 1
 
 
@@ -341,9 +339,7 @@ def test_a_write_port_is_let_go_after_the_end() -> None:
 
 
 def test_matrix_takes_the_read_port_of_the_accumulators_only_to_add() -> None:
-    read_acc = Vector(
-        operation=Operation.COPY, a_memory=Memory.ACC, out_memory=Memory.ACC, out_bank=1, width=400
-    )
+    read_acc = Vector(operation=Operation.COPY, a_memory=Memory.ACC, out_memory=Memory.ACC, out_bank=1, width=400)
     for fields, waits in (
         ({}, False),
         ({"accumulate": 1}, True),
@@ -475,9 +471,7 @@ def check_schedule(config: NpuConfig, program: tuple[Instruction, ...], schedule
     # every token: the wait number n comes after the signal number n
     for source in ENGINES:
         for target in ENGINES:
-            given = [
-                i for i in range(count) if program[i].engine is source and program[i].signal >> target & 1
-            ]
+            given = [i for i in range(count) if program[i].engine is source and program[i].signal >> target & 1]
             taken = [i for i in range(count) if program[i].engine is target and program[i].wait >> source & 1]
             for signal, wait in zip(given, taken, strict=False):
                 assert issue[wait] > end[signal]
@@ -520,9 +514,7 @@ def test_every_legal_program_ends(
 
 
 @given(seed=st.integers(0, 2**32 - 1), bytes_moved=st.sampled_from([4096, 3 * 4096]))
-def test_no_timing_depends_on_data_or_place(
-    seed: int, bytes_moved: int, tiny: NpuConfig, programs: ModuleType
-) -> None:
+def test_no_timing_depends_on_data_or_place(seed: int, bytes_moved: int, tiny: NpuConfig, programs: ModuleType) -> None:
     """Values enter nowhere; moving what lies in DRAM by 4 KiB, or a border's value, changes nothing."""
     case = programs.random_case(seed, 12)
 
@@ -557,9 +549,7 @@ def test_the_kernel_runs_alike_without_the_compiler(tiny: NpuConfig, programs: M
     cases += [(tiny, programs.random_case(seed, 20).instructions) for seed in range(5)]
     # ports up to bit 63, which is the sign
     many = replace(tiny, acc_banks=16, act_banks=16)
-    last = Vector(
-        operation=Operation.COPY, a_memory=Memory.ACC, a_bank=15, out_memory=Memory.ACC, out_bank=15
-    )
+    last = Vector(operation=Operation.COPY, a_memory=Memory.ACC, a_bank=15, out_memory=Memory.ACC, out_bank=15)
     cases.append((many, (last, Matrix(acc_bank=15, accumulate=1), Store(bank=15), Load(bank=15), END)))
     text = json.dumps([(config.to_dict(), disassemble(program)) for config, program in cases])
     done = subprocess.run(

@@ -30,9 +30,7 @@ from npukit.sim.dram import DramModel
 from npukit.sim.timing import simulate_timing
 
 # pytest's importlib mode does not put a test's folder on the path
-_spec = importlib.util.spec_from_file_location(
-    "reference_timing", Path(__file__).with_name("reference_timing.py")
-)
+_spec = importlib.util.spec_from_file_location("reference_timing", Path(__file__).with_name("reference_timing.py"))
 assert _spec is not None and _spec.loader is not None
 _module = importlib.util.module_from_spec(_spec)
 sys.modules[_spec.name] = _module

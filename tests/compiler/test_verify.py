@@ -1,0 +1,129 @@
+"""The checks between passes find what is planted."""
+
+from dataclasses import replace
+
+import pytest
+from npukit.compiler.layers import QuantizedTensor
+from npukit.compiler.passes.allocate import Allocation
+from npukit.compiler.pipeline import Compilation, compile_model
+from npukit.compiler.tasks import Box, Buffer, DramUse, Operand, Plan, Task
+from npukit.compiler.verify import (
+    VerifyError,
+    verify_allocation,
+    verify_partition,
+    verify_plan,
+    verify_program,
+    verify_subgraph,
+)
+from npukit.isa.config import PRESETS
+from npukit.isa.instructions import Engine, Load, Memory, Vector
+from npukit.sim.judge import JudgeError
+
+CONFIG = PRESETS["int8-4x4"]
+
+
+@pytest.fixture
+def result(graphs) -> Compilation:
+    """Two parts with a node between them that stays; everything verifies."""
+    graph = graphs.Graph()
+    y = graph.conv(graph.input((1, 4, 9, 9)), 6)
+    y = graph.quantize(graph.node("Sigmoid", [graph.dequantize(y)]), 0.004, -128)
+    graph.output(graph.conv(graph.conv(y, 5), 4))
+    made = compile_model(graph.model(), CONFIG)
+    for subgraph, plan, allocation in zip(
+        *(made.stages[name] for name in ("lower", "schedule", "allocate")), strict=True
+    ):
+        verify_subgraph(subgraph)
+        verify_plan(CONFIG, plan)
+        verify_allocation(CONFIG, plan, allocation)
+    return made
+
+
+def test_partition(result) -> None:
+    partition = result.partition
+    verify_partition(partition)
+    first, second = partition.subgraphs
+    with pytest.raises(VerifyError, match="a node belongs to two matches"):
+        verify_partition(replace(partition, subgraphs=(first, first)))
+    with pytest.raises(VerifyError, match="a node is accelerated and stays"):
+        verify_partition(replace(partition, host=(*partition.host, first[0].node)))
+    for node in (second[0].node, second[1].node, partition.host[-1], partition.host[2]):
+        for stage in range(partition.stages[node]):
+            with pytest.raises(VerifyError, match=f"{node.name} runs before"):
+                verify_partition(replace(partition, stages={**partition.stages, node: stage}))
+
+
+def test_subgraph(result) -> None:
+    first, second = result.stages["lower"]
+    with pytest.raises(VerifyError, match="reads .* before it is made"):
+        verify_subgraph(replace(second, layers=second.layers[::-1]))
+    with pytest.raises(VerifyError, match="before it is made"):
+        verify_subgraph(replace(first, inputs=()))
+    lost = QuantizedTensor("lost", (1, 4), (1, 4, 1, 1), 1.0, 0, False, "lost")
+    with pytest.raises(VerifyError, match="the output lost is never made"):
+        verify_subgraph(replace(first, tensors={**first.tensors, "lost": lost}, outputs=("lost",)))
+
+
+def test_plan(result) -> None:
+    plan = result.stages["schedule"][0]
+    index = next(i for i, task in enumerate(plan.tasks) if isinstance(task.instruction, Vector))
+    task = plan.tasks[index]
+
+    def planted(**changes) -> None:
+        verify_plan(
+            CONFIG, replace(plan, tasks=[*plan.tasks[:index], replace(task, **changes), *plan.tasks[index + 1 :]])
+        )
+
+    planted()
+    out = next(operand for operand in task.operands if operand.field == "out")
+    moved = tuple(replace(one, offset=1) if one is out else one for one in task.operands)
+    with pytest.raises(VerifyError, match=f"task {index}: out spans words 1 to .* which has {out.buffer.words}"):
+        planted(operands=moved)
+    large = type(out.buffer)(out.buffer.memory, 99999, "large")
+    with pytest.raises(VerifyError, match=f"task {index}: large exceeds a bank"):
+        planted(operands=(Operand("out", large, write=True),))
+    with pytest.raises(VerifyError, match="out spans words"):
+        planted(instruction=replace(task.instruction, out_stride_x=2))
+
+
+def test_constants_and_tensors_have_different_names(result) -> None:
+    plan = result.stages["schedule"][0]
+    load = next(
+        task for task in plan.tasks if isinstance(task.instruction, Load) and task.dram and task.dram.box is None
+    )
+    name = load.dram.tensor
+    box = Box((0, 1), (0, 1), (0, 1), (0, 1))
+    with pytest.raises(VerifyError, match="tensors and constants share the names"):
+        verify_plan(CONFIG, replace(plan, tasks=[*plan.tasks, replace(load, dram=DramUse(name, 0, box))]))
+
+
+def test_allocation(result) -> None:
+    plan, allocation = result.stages["schedule"][1], result.stages["allocate"][1]
+    buffers = list(allocation.place)
+    leaving = {**allocation.place, buffers[0]: (0, 10**6)}
+    with pytest.raises(VerifyError, match="leaves its bank"):
+        verify_allocation(CONFIG, plan, replace(allocation, place=leaving))
+    one, other = Buffer(Memory.ACT, 8, "one"), Buffer(Memory.ACT, 8, "other")
+    both = Plan([Task(Engine.VECTOR, Vector(), (Operand("a", one), Operand("out", other, write=True)), 0)])
+    verify_allocation(CONFIG, both, Allocation({one: (1, 0), other: (1, 8)}))
+    verify_allocation(CONFIG, both, Allocation({one: (1, 0), other: (2, 0)}))
+    for low in (0, 7, -7):
+        with pytest.raises(VerifyError, match="other and one share words of ACT bank 1"):
+            verify_allocation(CONFIG, both, Allocation({one: (1, 10), other: (1, 10 + low)}))
+
+
+def test_program(result) -> None:
+    program = result.programs[1]
+    verify_program(program)
+    waiting = next(i for i, one in enumerate(program.instructions) if one.wait)
+    for change in (dict(wait=0), dict(wait=15), dict(signal=15)):
+        changed = list(program.instructions)
+        changed[waiting] = replace(changed[waiting], **change)
+        with pytest.raises(JudgeError):
+            verify_program(replace(program, instructions=tuple(changed)))
+    with pytest.raises(JudgeError, match="exactly one END"):
+        verify_program(replace(program, instructions=program.instructions[:-1]))
+    with pytest.raises(JudgeError, match="which nothing has written"):
+        verify_program(replace(program, tensors=tuple(one for one in program.tensors if one.role != "input")))
+    with pytest.raises(JudgeError, match="outside of the program's"):
+        verify_program(replace(program, dram_bytes=program.dram_bytes // 2))
