@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties lint bench docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties verify verify-long lint bench docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml
 	@$(MAKE) --no-print-directory prerequisites
 	@echo "setting up .venv, once: about a minute"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[demo,test,dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[demo,rtl,test,dev]'
 	@touch $@
 
 demo: $(STAMP) ## classify handwritten digits on the simulated machine
@@ -53,6 +53,12 @@ unit: $(STAMP) ## the tests of isa, sim, compiler and driver alone
 
 properties: $(STAMP) ## property tests at length: SEED=1 CASES=2000
 	$(BIN)/python tests/properties.py --seed $(SEED) --cases $(CASES)
+
+verify: $(STAMP) ## random programs, simulator against RTL, over a table of configurations: SEED=1
+	$(BIN)/python tests/verify.py --seed $(SEED)
+
+verify-long: $(STAMP) ## the same with ten times as many programs
+	$(BIN)/python tests/verify.py --seed $(SEED) --factor 10
 
 lint: $(STAMP) ## ruff, pyright, generated documents up to date
 	$(BIN)/ruff check

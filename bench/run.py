@@ -21,6 +21,9 @@ from time import perf_counter
 import onnxruntime
 from npukit.compiler.pipeline import PASSES, compile_model
 from npukit.driver.host import session_options
+from npukit.driver.rtl_device import RtlDevice
+from npukit.hw.verilog import core_verilog
+from npukit.isa.config import PRESETS
 from npukit.isa.instructions import End, Engine, Instruction
 from npukit.isa.program import Program
 from npukit.sim.judge import judge, refuse
@@ -39,6 +42,12 @@ _BEGIN = "<!-- begin: written by bench/run.py -->\n"
 _END = "<!-- end: written by bench/run.py -->\n"
 _TITLE = "# Benchmarks\n\nMeasured by `make bench`. Medians; the range of all repetitions in brackets.\n\n"
 _CHILD = "import sys; from npukit.cli import main; sys.exit(main())"
+
+
+_RTL_NOTE = """The digits network, one image at a time, on the RTL in Verilator and on the simulator, in turns. The
+simulator computes a program's timing once and keeps it, and its values for each image. Verilog and build: once, from
+empty caches.
+"""
 
 
 @dataclass(frozen=True)
@@ -160,6 +169,45 @@ def _values(sizes: Sizes) -> list[str]:
     ]
 
 
+def _rtl(sizes: Sizes) -> list[str]:
+    """The digits network, an image at a time, on the RTL in Verilator and on both halves of the simulator."""
+    images, _, _ = zoo.digits_heldout()
+    lines = [
+        "| configuration | cycles | RTL | simulator, values and cycles | simulator / RTL | Verilog | Verilator build |"
+    ]
+    lines.append("|---|---|---|---|---|---|---|")
+    for name in ("int8-4x4", "int8-8x8", "int8-16x16"):
+        config = PRESETS[name]
+        with tempfile.TemporaryDirectory() as cache:
+            kept, os.environ["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME"), cache
+            try:
+                start = perf_counter()
+                core_verilog(config)
+                elaborated = perf_counter() - start
+                device = RtlDevice(config, progress=lambda _: None)
+                built = perf_counter() - start - elaborated
+            finally:
+                os.environ.pop("XDG_CACHE_HOME")
+                if kept is not None:
+                    os.environ["XDG_CACHE_HOME"] = kept
+            sides = [Session(zoo.load("digits"), config, device), Session(zoo.load("digits"), config)]
+            speeds: list[list[float]] = [[], []]
+            for index in range(sizes.repetitions + 1):
+                for side, session in enumerate(sides):
+                    session.run({"image": images[index]})
+                    if index:  # the first one warms up
+                        profile = session.profile
+                        speeds[side].append(profile.cycles / profile.seconds["simulate"] / 1e6)
+            assert sides[0].profile.cycles == sides[1].profile.cycles
+            ratio = median(simulated / rtl for rtl, simulated in zip(*speeds, strict=True))
+            lines.append(
+                f"| `{name}` | {sides[0].profile.cycles} | {_spread(speeds[0], 'Mcycles/s')} | "
+                f"{_spread(speeds[1], 'Mcycles/s')} | {_digits(ratio)} | {elaborated:.0f} s | {built:.0f} s |"
+            )
+            device.close()
+    return lines
+
+
 def _compile(sizes: Sizes) -> list[str]:
     model, config = zoo.load("digits"), NpuConfig()
     passes: dict[str, list[float]] = {name: [] for name in PASSES}
@@ -205,6 +253,9 @@ def measure(sizes: Sizes) -> str:
         "## Simulator, with values\n",
         "`Session.run` and ONNX Runtime's `InferenceSession.run` in turns, one held-out image at a time.\n",
         head + "\n".join(_values(sizes)) + "\n",
+        "## RTL\n",
+        _RTL_NOTE,
+        "\n".join(_rtl(sizes)) + "\n",
         "## Compiler\n",
         "`compile_model` on `digits`, from the bytes of the model to the artifact, for `int8-16x16`.\n",
         head + "\n".join(_compile(sizes)) + "\n",

@@ -26,7 +26,6 @@ from npukit.compiler.verify import (
     verify_subgraph,
 )
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import InstructionError
 from npukit.isa.program import Program
 
 __all__ = ["PASSES", "Compilation", "check_model", "compile_model"]
@@ -140,26 +139,23 @@ def _back_end(result: Compilation, step: Callable, subgraphs: tuple[Subgraph, ..
     def schedule() -> list[tuple[Plan, Allocation]]:
         return [_fit(config, subgraph) for subgraph in subgraphs]
 
-    try:
-        fitted = step("schedule", schedule)
-        result.stages["schedule"] = tuple(plan for plan, _ in fitted)
-        if stop_after == "schedule":
-            return
-        allocations = step("allocate", lambda: tuple(allocation for _, allocation in fitted))
-        if stop_after == "allocate":
-            return
+    fitted = step("schedule", schedule)
+    result.stages["schedule"] = tuple(plan for plan, _ in fitted)
+    if stop_after == "schedule":
+        return
+    allocations = step("allocate", lambda: tuple(allocation for _, allocation in fitted))
+    if stop_after == "allocate":
+        return
 
-        def emit() -> tuple[Program, ...]:
-            programs = []
-            for subgraph, (plan, _), allocation in zip(subgraphs, fitted, allocations, strict=True):
-                program = EmitPass(config, subgraph, plan).run(allocation)
-                verify_program(program)
-                programs.append(program)
-            return tuple(programs)
+    def emit() -> tuple[Program, ...]:
+        programs = []
+        for subgraph, (plan, _), allocation in zip(subgraphs, fitted, allocations, strict=True):
+            program = EmitPass(config, subgraph, plan).run(allocation)
+            verify_program(program)
+            programs.append(program)
+        return tuple(programs)
 
-        step("emit", emit)
-    except InstructionError as error:
-        raise CompileError(f"the model exceeds an instruction's field: {error}") from None
+    step("emit", emit)
 
 
 def _fit(config: NpuConfig, subgraph: Subgraph) -> tuple[Plan, Allocation]:

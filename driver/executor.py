@@ -216,7 +216,11 @@ class Executor:
                         f"{tensor.name} has the shape {list(values[tensor.name].shape)} when it runs, and "
                         f"{list(tensor.shape)} by ONNX's shape inference, for which {node.name} is compiled"
                     )
-            outputs, record = loaded.run({name: values[name] for name in node.input})
+            try:
+                outputs, record = loaded.run({name: values[name] for name in node.input})
+            finally:
+                if watch is not None:
+                    watch.device.observer = None
             values.update(outputs)
             result.records[node.name] = record
             result.boundary_bytes += sum(values[name].nbytes for name in (*node.input, *node.output))
@@ -255,7 +259,6 @@ class _Capture:
 
     def finish(self) -> dict[str, NDArray]:
         """The tensors by name, in the framework's shape and dtype."""
-        self.device.observer = None
         found = {}
         for name, (view, shape, dtype) in self.program.captured.items():
             image = self.images[name]

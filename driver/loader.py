@@ -28,6 +28,7 @@ class LoadedProgram:
 
     Raises:
         DeviceError: when the program is for another configuration, or does not fit.
+        ValueError: when the address is not a multiple of 4096.
     """
 
     def __init__(self, device: Device, program: Program, address: int) -> None:
@@ -36,6 +37,8 @@ class LoadedProgram:
             raise DeviceError(
                 f"the program is compiled for another configuration (program, device: {fields}); compile it again"
             )
+        if address % ALIGNMENT:
+            raise ValueError(f"address must be a multiple of {ALIGNMENT}, not {address}")
         self.device = device
         self.program = program
         self.base = address

@@ -146,7 +146,7 @@ class SimDevice:
         instructions = self._program(code)
         if instructions is None:
             return
-        if not instructions or [one.engine is None for one in instructions].index(True) != length - 1:
+        if [index for index, one in enumerate(instructions) if one.engine is None] != [length - 1]:
             self._fail(ErrorCause.MISSING_END, max(0, length - 1))
             return
         if self.compute and not self._execute(instructions, self._span(base, limit)):

@@ -76,7 +76,7 @@ class VectorEngine(wiring.Component):
         m.submodules.loader = loader = VectorLoader(config)
         m.submodules.datapath = datapath = VectorDatapath(config)
 
-        streaming, block_done, stream_done, stream_first = Signal(), Signal(), Signal(), Signal()
+        streaming, block_done, stream_done = Signal(), Signal(), Signal()
         run_blocks = Signal()
         """The running instruction has blocks that have not begun to stream."""
         block_begin = Signal()
@@ -112,7 +112,6 @@ class VectorEngine(wiring.Component):
         with m.If(self.start_grant):
             m.d.sync += blocks_left.eq(front.blocks)
         m.d.comb += stream_done.eq(block_done & ~run_blocks)
-        del stream_first
 
         self._ports(m, front, run, stream_done)
         self._stream(m, front, run, streaming, block_done, stream_done, datapath, loader)

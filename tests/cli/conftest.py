@@ -1,6 +1,5 @@
 """The command line in this process, and files to run it on."""
 
-import importlib.util
 import json
 import sys
 from collections.abc import Callable
@@ -68,19 +67,6 @@ def npukit(capfd: pytest.CaptureFixture[str]) -> Callable[..., Result]:
         return Result(code, captured.out, captured.err)
 
     return run
-
-
-@pytest.fixture(scope="session")
-def graphs() -> ModuleType:
-    """The module `graphs.py` of the compiler's tests."""
-    name = "npukit_tests_graphs"
-    if name not in sys.modules:
-        path = Path(__file__).parents[1] / "compiler" / "graphs.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses look it up
-        spec.loader.exec_module(module)
-    return sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,21 @@
+"""What the tests of several folders use; fixtures, because test folders are not packages."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def graphs() -> ModuleType:
+    """The module `compiler/graphs.py`: small QDQ graphs, and their comparison with ONNX Runtime."""
+    name = "npukit_tests_graphs"
+    if name not in sys.modules:
+        path = Path(__file__).parent / "compiler" / "graphs.py"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses look it up
+        spec.loader.exec_module(module)
+    return sys.modules[name]
