@@ -38,6 +38,10 @@ VERILATOR_FLAGS = (
     *("--top-module", MODULE, "--prefix", "Vnpu"),
 )
 COMPILER_FLAGS = "-std=c++17 -march=native -fPIC -fvisibility=hidden"
+MAKE_FLAGS = ("OPT_FAST=-O3", "OPT_GLOBAL=-O2")
+# half the time to build, a fraction of the speed: for a model that runs few cycles
+QUICK_COMPILER_FLAGS = "-std=c++17 -fPIC -fvisibility=hidden"
+QUICK_MAKE_FLAGS = ("OPT_FAST=-O0", "OPT_GLOBAL=-O1")
 LINKER_FLAGS = "-shared -Wl,-Bsymbolic"  # two models in one process must not share symbols
 
 
@@ -104,19 +108,24 @@ def _processor() -> str:
     return "".join(sorted(set(re.findall(r"^(?:flags|Features|model name)\s*:.*$", text, re.MULTILINE))))
 
 
-def _key(verilog: str, macros: Sequence[str], trace: bool, tools: _Tools) -> str:
+def _key(verilog: str, macros: Sequence[str], trace: bool, optimise: bool, tools: _Tools) -> str:
     parts = [
         verilog,
         HARNESS.read_text(encoding="utf-8"),
         tools.versions,
         _processor(),
         platform.machine(),
-        *(*macros, *VERILATOR_FLAGS, COMPILER_FLAGS, LINKER_FLAGS, str(trace)),
+        *(*macros, *VERILATOR_FLAGS, *_compiler_settings(optimise), LINKER_FLAGS, str(trace)),
     ]
     digest = hashlib.sha256()
     for part in parts:
         digest.update(hashlib.sha256(part.encode()).digest())
     return digest.hexdigest()[:32]
+
+
+def _compiler_settings(optimise: bool) -> tuple[str, ...]:
+    """Flags for the C++ compiler, then make's variables for the same."""
+    return (COMPILER_FLAGS, *MAKE_FLAGS) if optimise else (QUICK_COMPILER_FLAGS, *QUICK_MAKE_FLAGS)
 
 
 @contextmanager
@@ -136,6 +145,7 @@ def build_library(
     verilog: str,
     *,
     trace: bool = False,
+    optimise: bool = True,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Path:
     """The shared library for that Verilog, built if it is not in the cache.
@@ -144,6 +154,7 @@ def build_library(
         config: gives bus width and burst length to the harness.
         verilog: the module `npu`.
         trace: with support for VCD, which costs speed.
+        optimise: compile for speed; without, the model is built in less time and runs slower.
         progress: called with a line of text when something takes time.
 
     Raises:
@@ -151,7 +162,7 @@ def build_library(
     """
     tools = _tools((os.environ.get("CXX"), os.environ.get("PATH")))
     macros = (f"-DNPU_BUS_BYTES={config.bus_bytes}", f"-DNPU_MAX_BURST={config.max_burst}")
-    folder = cache_folder("rtl", _key(verilog, macros, trace, tools))
+    folder = cache_folder("rtl", _key(verilog, macros, trace, optimise, tools))
     library = folder / "npu.so"
     if library.exists():
         return library
@@ -160,7 +171,7 @@ def build_library(
             size = f"{config.dtype} {config.array}x{config.array}"
             progress(f"building a Verilator model of the {size} core, once")
             start = time.monotonic()
-            _build(verilog, macros, trace, tools, library, progress)
+            _build(verilog, macros, trace, optimise, tools, library, progress)
             progress(f"built in {time.monotonic() - start:.0f} s")
     return library
 
@@ -169,6 +180,7 @@ def _build(
     verilog: str,
     macros: Sequence[str],
     trace: bool,
+    optimise: bool,
     tools: _Tools,
     library: Path,
     progress: Callable[[str], None],
@@ -179,7 +191,8 @@ def _build(
         (folder / "npu.v").write_text(verilog, encoding="utf-8")
         shutil.copy(HARNESS, folder)
         command = [*tools.verilator, *VERILATOR_FLAGS, *(["--trace-vcd"] if trace else [])]
-        command += ["--Mdir", "model", "-o", library.name, "-CFLAGS", " ".join((COMPILER_FLAGS, *macros))]
+        compiler_flags, *make_flags = _compiler_settings(optimise)
+        command += ["--Mdir", "model", "-o", library.name, "-CFLAGS", " ".join((compiler_flags, *macros))]
         command += ["-LDFLAGS", LINKER_FLAGS, "npu.v", HARNESS.name]
         warnings = Counter(re.findall(r"^%Warning-(\w+)", _run("Verilator", command, folder), re.MULTILINE))
         if warnings:
@@ -193,12 +206,10 @@ def _build(
             "AR": "ar",
             "PERL": "perl",
             "PYTHON3": sys.executable,
-            "OPT_FAST": "-O3",
-            "OPT_GLOBAL": "-O2",
             "CFG_CXXFLAGS_PCH_I": "-include",
         }
         make = [tools.make, "-C", "model", "-f", "Vnpu.mk", "-j", str(os.cpu_count() or 1)]
-        _run("make", [*make, *(f"{key}={value}" for key, value in settings.items())], folder)
+        _run("make", [*make, *make_flags, *(f"{key}={value}" for key, value in settings.items())], folder)
         built = library.with_suffix(".part")
         shutil.copy(folder / "model" / library.name, built)
         os.replace(built, library)

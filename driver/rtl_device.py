@@ -106,6 +106,7 @@ class RtlDevice:
         vcd_cycles: tuple[int, int] | None = None,
         *,
         verilog: str | None = None,
+        optimise: bool = True,
         stalls: Stalls | None = None,
         max_cycles: int | None = None,
         progress: Callable[[str], None] = _to_stderr,
@@ -120,6 +121,7 @@ class RtlDevice:
             vcd_cycles: first and last cycle of each run to write; then time 0 is cycle 0 of the first
                 run, and each further one follows the last. Default: everything from the reset on.
             verilog: module `npu` to use in place of the core.
+            optimise: compile the model for speed; without, it is built in less time and runs slower.
             stalls: random back-pressure.
             max_cycles: see the class.
             progress: gets a line of text when something takes long; default: stderr.
@@ -135,7 +137,7 @@ class RtlDevice:
         self._config = config
         self.max_cycles = max_cycles
         text = core_verilog(config) if verilog is None else verilog
-        self._library = _bind(build_library(config, text, trace=vcd is not None, progress=progress))
+        self._library = _bind(build_library(config, text, trace=vcd is not None, optimise=optimise, progress=progress))
         self.memory: NDArray[np.uint8] = np.zeros(memory_bytes, np.uint8)
         self._handle = self._library.npu_create()
         self.set_dram(dram or DramModel())

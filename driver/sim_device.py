@@ -1,19 +1,30 @@
 """The simulated device: registers and memory of a machine whose insides are `npukit.sim`."""
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from npukit.driver.device import ALIGNMENT, DeviceError
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import INSTRUCTION_BITS, Instruction, InstructionError, Vector, decode
+from npukit.isa.instructions import (
+    ENGINES,
+    INSTRUCTION_BITS,
+    Instruction,
+    InstructionError,
+    Load,
+    Store,
+    Vector,
+    decode,
+)
 from npukit.isa.registers import COUNTERS, REGISTERS, ErrorCause, address_of
-from npukit.sim.addressing import operands
+from npukit.isa.timing import TOKEN_LIMIT
+from npukit.sim.addressing import dram_operand, operands
 from npukit.sim.dram import DramModel
 from npukit.sim.functional import FunctionalError, FunctionalSimulator
 from npukit.sim.timing import Deadlock, Schedule, simulate_timing
 from numpy.typing import NDArray
 
-__all__ = ["SimDevice"]
+__all__ = ["SimDevice", "token_overflow"]
 
 _BYTES = INSTRUCTION_BITS // 8
 _START, _RESET = 1, 2
@@ -22,6 +33,11 @@ _DONE, _ERROR = 2, 4
 
 class SimDevice:
     """A machine of the given configuration in front of the reference DRAM.
+
+    A program with one error ends with the hardware's cause and instruction. Of several errors it reports the first
+    in program order, those of FETCH (illegal instruction, END) before all others, where the hardware reports the
+    first in time. A program that never ends raises `DeviceError` when it is started, where the hardware
+    runs into the deadline. What memory and counters hold after an error is not specified.
 
     Attributes:
         observer: see `Observable`.
@@ -105,7 +121,7 @@ class SimDevice:
         if register.name == "CONTROL":
             if value & _RESET:
                 self._reset()
-            if value & _START:
+            elif value & _START:
                 self._run()
         elif register.access == "rw":
             self._registers[offset] = value
@@ -142,14 +158,19 @@ class SimDevice:
         if self._get("PROGRAM") % ALIGNMENT or base % ALIGNMENT:
             self._fail(ErrorCause.DRAM_ADDRESS, 0)
             return
+        there = max(0, self._memory_bytes - self._get("PROGRAM")) // _BYTES
+        if length > there:
+            self._fail(ErrorCause.READ_RESPONSE, there)
+            return
         code = self._span(self._get("PROGRAM"), length * _BYTES).tobytes()
         instructions = self._program(code)
         if instructions is None:
             return
-        if [index for index, one in enumerate(instructions) if one.engine is None] != [length - 1]:
-            self._fail(ErrorCause.MISSING_END, max(0, length - 1))
+        end = next((index for index, one in enumerate(instructions) if one.engine is None), None)
+        if end != length - 1:
+            self._fail(ErrorCause.MISSING_END, max(0, length - 1) if end is None else end)
             return
-        if self.compute and not self._execute(instructions, self._span(base, limit)):
+        if self.compute and not self._execute(instructions, base, limit):
             return
         try:
             if code not in self._schedules:
@@ -157,6 +178,10 @@ class SimDevice:
         except Deadlock as error:
             raise DeviceError(f"the program never ends: {error}") from None
         self._latest = self._schedules[code]
+        overflow = token_overflow(instructions, self._latest)
+        if overflow is not None:
+            self._fail(ErrorCause.TOKEN_OVERFLOW, overflow)
+            return
         for name, _ in COUNTERS:
             self._put(name.upper(), self._latest.counters[name])
         self._registers[address_of("STATUS")] = _DONE
@@ -166,16 +191,42 @@ class SimDevice:
         assert self._latest is not None and len(self._latest.end) == len(instructions)
         return {name: getattr(self._latest, name) for name in ("queue", "issue", "start", "end")}
 
-    def _execute(self, instructions: tuple[Instruction, ...], dram: NDArray[np.uint8]) -> bool:
-        machine = FunctionalSimulator(self._config, dram)
+    def _execute(self, instructions: tuple[Instruction, ...], base: int, limit: int) -> bool:
+        there = max(0, min(limit, self._memory_bytes - base))
+        machine = FunctionalSimulator(self._config, self._span(base, there) if there else np.zeros(0, np.uint8))
         for index, instruction in enumerate(instructions):
             try:
                 machine.execute(instruction)
             except FunctionalError as error:
-                outside = ErrorCause.DRAM_ADDRESS if "DRAM" in str(error) else ErrorCause.ON_CHIP_ADDRESS
-                self._fail(outside, index)
+                self._fail(self._cause(instruction, error, limit), index)
                 return False
             if self.observer is not None and isinstance(instruction, Vector):
                 out = operands(self._config, instruction)[-1]
                 self.observer(index, instruction, lambda out=out: machine.read(out).copy())
         return True
+
+    def _cause(self, instruction: Instruction, error: FunctionalError, limit: int) -> ErrorCause:
+        """Which error an operand outside of its memory is: DRAM ends at the limit, or before it at the bus."""
+        if not isinstance(instruction, Load | Store) or "DRAM" not in str(error):
+            return ErrorCause.ON_CHIP_ADDRESS
+        low, high = dram_operand(self._config, instruction).extent
+        if low < 0 or (high + 1) * self._config.word_bytes > limit:
+            return ErrorCause.DRAM_ADDRESS
+        return ErrorCause.READ_RESPONSE if isinstance(instruction, Load) else ErrorCause.WRITE_RESPONSE
+
+
+def token_overflow(instructions: Sequence[Instruction], schedule: Schedule) -> int | None:
+    """The instruction whose end takes a token counter past its limit first, or None."""
+    overflows = []
+    for source, target in itertools.permutations(ENGINES, 2):
+        giving = [i for i, one in enumerate(instructions) if one.engine is source and one.signal >> target & 1]
+        if len(giving) <= TOKEN_LIMIT:
+            continue
+        taking = [i for i, one in enumerate(instructions) if one.engine is target and one.wait >> source & 1]
+        ends, taken = np.sort(schedule.end[giving]), np.sort(schedule.issue[taking])
+        # a token that is taken in the cycle of the end makes room for the one that it gives
+        held = np.arange(1, len(ends) + 1) - np.searchsorted(taken, ends, side="right")
+        over = np.nonzero(held > TOKEN_LIMIT)[0]
+        if len(over):
+            overflows.append((int(ends[over[0]]), giving[int(over[0])]))
+    return min(overflows)[1] if overflows else None

@@ -1,11 +1,12 @@
 """The accelerator: FETCH, the engines, their memories, and the bus."""
 
-from amaranth import Cat, Module, Mux, ResetInserter, Signal
+from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from npukit.hw.axi import INCREMENTING, OKAY, axi4_signature, axi_lite_signature, size_of
 from npukit.hw.counters import Counters
+from npukit.hw.errors import ErrorLog, ErrorSource, Whose
 from npukit.hw.fetch import FetchUnit
 from npukit.hw.layout import instruction_layout
 from npukit.hw.load import LoadEngine
@@ -24,6 +25,8 @@ from npukit.isa.timing import READ_OUTSTANDING
 __all__ = ["Core"]
 
 _NAMES = [engine.name.lower() for engine in ENGINES]
+_PAGE_BITS = 12
+"""Program and base lie at multiples of 4 KiB."""
 
 
 class Core(wiring.Component):
@@ -118,11 +121,12 @@ class Machine(wiring.Component):
         m.submodules.store = store = StoreEngine(config)
         engines = [load, matrix, vector, store]
 
-        begin = Signal()
+        begin, aligned = Signal(), Signal()
         stop = Signal()
         m.d.comb += [
-            begin.eq(self.start & ~self.running & ~self.errors.any()),
-            fetch.start.eq(begin & self.hash_matches),
+            begin.eq(self.start & ~self.running & ~stop),
+            aligned.eq((self.program[:_PAGE_BITS] == 0) & (self.base[:_PAGE_BITS] == 0)),
+            fetch.start.eq(begin & self.hash_matches & aligned),
             fetch.length.eq(self.length),
             fetch.stop.eq(stop),
             stop.eq(self.errors.any()),
@@ -134,17 +138,17 @@ class Machine(wiring.Component):
         with m.If(fetch.done):
             m.d.sync += self.finished.eq(1)
         with m.If(begin):
-            m.d.sync += self.finished.eq(~self.hash_matches)
-            with m.If(~self.hash_matches):
-                m.d.sync += [self.errors[ErrorCause.CONFIGURATION].eq(1), self.error_index.eq(0)]
+            m.d.sync += self.finished.eq(~fetch.start)
 
         idle = self._queues(m, fetch, tokens, ports, engines, stop)
-        outstanding = self._reads(m, fetch, load, stop)
+        reads = self._reads(m, fetch, load, stop)
         writes = self._writes(m, store, stop)
-        m.d.comb += fetch.idle.eq(idle & Mux(stop, ~outstanding & ~writes, 1))
-        self._memories(m, load, matrix, vector, store)
+        m.d.comb += [fetch.idle.eq(idle), fetch.quiet.eq(~reads & ~writes)]
+        outside = self._memories(m, load, matrix, vector, store)
         self._port_masks(m, ports, load, matrix, vector, store)
-        self._errors(m, fetch, tokens, load, store)
+        foreign = ErrorSource(ErrorCause.CONFIGURATION), begin & ~self.hash_matches
+        unaligned = ErrorSource(ErrorCause.DRAM_ADDRESS), begin & self.hash_matches & ~aligned
+        self._errors(m, fetch, begin, [foreign, unaligned, *outside, *self._bus_errors(fetch, tokens, load, store)])
         return m
 
     # ---- control
@@ -191,7 +195,7 @@ class Machine(wiring.Component):
                 in_flight.eq(in_flight + engine.issue - engine.end),
                 active.eq(active + engine.start_grant - engine.end),
             ]
-            idle = idle & (in_flight == 0) & (~queue.r_rdy | stop)
+            idle = idle & (in_flight == 0) & ~queue.r_rdy
         store = engines[Engine.STORE]
         m.d.comb += [
             counters.store_dram.eq(counters.store_busy & ~store.data_take),
@@ -206,21 +210,44 @@ class Machine(wiring.Component):
             m.d.comb += getattr(self, f"counter_{name}").eq(getattr(counters, f"value_{name}"))
         return idle
 
-    def _errors(self, m: Module, fetch, tokens, load, store) -> None:
-        causes = {
-            ErrorCause.ILLEGAL_INSTRUCTION: fetch.illegal,
-            ErrorCause.MISSING_END: fetch.missing_end,
-            ErrorCause.TOKEN_OVERFLOW: tokens.overflow,
-            ErrorCause.DRAM_ADDRESS: (load.request_valid & load.request_outside)
-            | (store.address_valid & store.address_outside),
-            ErrorCause.READ_RESPONSE: self.m_axi.rvalid & self.m_axi.rready & (self.m_axi.rresp != OKAY),
-            ErrorCause.WRITE_RESPONSE: self.m_axi.bvalid & self.m_axi.bready & (self.m_axi.bresp != OKAY),
-        }
-        for cause, raised in causes.items():
-            with m.If(raised & self.running):
-                m.d.sync += self.errors[cause].eq(1)
-                with m.If(~self.errors.any()):
-                    m.d.sync += self.error_index.eq(fetch.index)
+    def _bus_errors(self, fetch, tokens, load, store) -> list[tuple[ErrorSource, Value]]:
+        """What may go wrong outside of the memories, each with its signal."""
+        axi = self.m_axi
+        refused_read = axi.rvalid & axi.rready & (axi.rresp != OKAY)
+        refused_write = axi.bvalid & axi.bready & (axi.bresp != OKAY)
+        load_outside, store_outside = load.request_outside, store.address_outside
+        overflows = (
+            (ErrorSource(ErrorCause.TOKEN_OVERFLOW, engine, Whose.OLDEST), tokens.overflow[engine])
+            for engine in ENGINES
+        )
+        cause = ErrorCause
+        return [
+            (ErrorSource(cause.READ_RESPONSE, Engine.LOAD, Whose.OLDEST), refused_read & ~fetch.beat_valid),
+            (ErrorSource(cause.WRITE_RESPONSE, Engine.STORE, Whose.OLDEST), refused_write),
+            (ErrorSource(cause.DRAM_ADDRESS, Engine.LOAD, Whose.ISSUED), load.request_valid & load_outside),
+            (ErrorSource(cause.DRAM_ADDRESS, Engine.STORE, Whose.STARTED), store.address_valid & store_outside),
+            *overflows,
+            (ErrorSource(cause.READ_RESPONSE), refused_read & fetch.beat_valid),
+            (ErrorSource(cause.ILLEGAL_INSTRUCTION), fetch.illegal),
+            (ErrorSource(cause.MISSING_END), fetch.missing_end),
+        ]
+
+    def _errors(self, m: Module, fetch, begin: Signal, sources: list[tuple[ErrorSource, Value]]) -> None:
+        m.submodules.log = log = ErrorLog(self._config, [source for source, _ in sources])
+        of_beat = fetch.beat_valid & (self.m_axi.rresp != OKAY)
+        m.d.comb += [
+            log.raised.eq(Cat(signal for _, signal in sources)),
+            log.number.eq(Mux(begin, 0, Mux(of_beat, fetch.beat_index, fetch.index))),
+            log.clear.eq(fetch.start),
+            log.armed.eq(begin | self.running),
+            log.queue_number.eq(fetch.index),
+            log.queue.eq(self.trace_queue),
+            log.issue.eq(self.trace_issue),
+            log.start.eq(self.trace_start),
+            log.end.eq(self.trace_end),
+            self.errors.eq(log.errors),
+            self.error_index.eq(log.index),
+        ]
 
     # ---- bus
 
@@ -257,18 +284,24 @@ class Machine(wiring.Component):
             fetch.beat_data.eq(axi.rdata),
             load.beat_valid.eq(axi.rvalid & order.r_rdy & to_load),
             load.beat_data.eq(axi.rdata),
-            axi.rready.eq(order.r_rdy & Mux(to_load, load.beat_ready, 1)),
+            # after an error, beats that LOAD no longer wants are thrown away
+            axi.rready.eq(order.r_rdy & (~to_load | load.beat_ready | stop)),
             order.r_en.eq(axi.rvalid & axi.rready & axi.rlast),
             load.limit.eq(self.limit),
         ]
-        outstanding = Signal()
+        outstanding = Signal(name="reads_outstanding")
         m.d.comb += outstanding.eq(order.r_rdy | held)
         return outstanding
 
     def _writes(self, m: Module, store, stop: Signal) -> Signal:
+        """The three write channels; whether writes are outstanding. Bursts that are accepted are completed after
+        an error, too: STORE's data side goes on."""
         axi = self.m_axi
+        held = Signal()
+        """An address was presented and not accepted."""
+        m.d.sync += held.eq(axi.awvalid & ~axi.awready)
         m.d.comb += [
-            axi.awvalid.eq(store.address_valid & ~store.address_outside),
+            axi.awvalid.eq(store.address_valid & ~store.address_outside & (~stop | held)),
             axi.awaddr.eq(self.base + store.address),
             axi.awlen.eq(store.address_beats),
             axi.awsize.eq(size_of(self._config.bus_bytes)),
@@ -283,29 +316,44 @@ class Machine(wiring.Component):
             store.response.eq(axi.bvalid),
             store.limit.eq(self.limit),
         ]
-        return Signal(name="writes_outstanding")
+        outstanding = Signal(name="writes_outstanding")
+        m.d.comb += outstanding.eq(store.outstanding | held)
+        return outstanding
 
     # ---- memories and ports
 
-    def _memories(self, m: Module, load, matrix, vector, store) -> None:
+    def _memories(self, m: Module, load, matrix, vector, store) -> list[tuple[ErrorSource, Value]]:
+        """The memories; for each client, a signal that it left its bank."""
         config = self._config
         word, wide = 8 * config.word_bytes, 8 * config.wide_word_bytes
         act = BankedMemory(width=word, banks=config.act_banks, depth=config.act_depth, readers=4, writers=2)
         acc = BankedMemory(width=wide, banks=config.acc_banks, depth=config.acc_depth, readers=2, writers=2)
         wgt = BankedMemory(width=word, banks=1, depth=config.wgt_depth, readers=1, writers=1)
         par = BankedMemory(width=wide, banks=1, depth=config.par_depth, readers=1, writers=1)
+        started, oldest = Whose.STARTED_BEFORE, Whose.OLDEST
+        # (port, engine, whose instruction uses it when a read's register or a write says that it is outside)
+        act_in = [(matrix.act, Engine.MATRIX, started), (vector.a, Engine.VECTOR, started)]
+        act_in += [(vector.b, Engine.VECTOR, started), (store.act, Engine.STORE, started)]
+        act_out = [(load.act, Engine.LOAD, oldest), (vector.act_out, Engine.VECTOR, oldest)]
+        # what MATRIX reads of ACC it writes three cycles later
+        acc_in = [(matrix.acc_in, None, started), (vector.acc, Engine.VECTOR, started)]
+        acc_out = [(matrix.acc_out, Engine.MATRIX, oldest), (vector.acc_out, Engine.VECTOR, oldest)]
         connections = {
-            "act": (act, [matrix.act, vector.a, vector.b, store.act], [load.act, vector.act_out]),
-            "acc": (acc, [matrix.acc_in, vector.acc], [matrix.acc_out, vector.acc_out]),
-            "wgt": (wgt, [matrix.wgt], [load.wgt]),
-            "par": (par, [vector.par], [load.par]),
+            "act": (act, act_in, act_out),
+            "acc": (acc, acc_in, acc_out),
+            "wgt": (wgt, [(matrix.wgt, Engine.MATRIX, Whose.ISSUED)], [(load.wgt, Engine.LOAD, oldest)]),
+            "par": (par, [(vector.par, Engine.VECTOR, Whose.ISSUED)], [(load.par, Engine.LOAD, oldest)]),
         }
+        outside = []
         for name, (memory, readers, writers) in connections.items():
             m.submodules[name] = memory
-            for k, client in enumerate(readers):
-                wiring.connect(m, client, getattr(memory, f"read_{k}"))
-            for k, client in enumerate(writers):
-                wiring.connect(m, client, getattr(memory, f"write_{k}"))
+            for kind, clients in (("read", readers), ("write", writers)):
+                for k, (client, engine, whose) in enumerate(clients):
+                    wiring.connect(m, client, getattr(memory, f"{kind}_{k}"))
+                    if engine is not None:
+                        source = ErrorSource(ErrorCause.ON_CHIP_ADDRESS, engine, whose)
+                        outside.append((source, getattr(memory, f"{kind}_outside")[k]))
+        return outside
 
     def _port_masks(self, m: Module, ports, load, matrix, vector, store) -> None:
         def want(engine: Engine, kind: str):

@@ -3,6 +3,8 @@
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+from npukit.hw.layout import without_meaning
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, INSTRUCTION_BITS, OPCODE_FIELD, OPCODES, End
 from npukit.isa.timing import INSTRUCTION_BYTES, Timing
@@ -20,9 +22,11 @@ class FetchUnit(wiring.Component):
             program's start.
         beat_valid, beat_data: read data that belong to FETCH; always taken.
         instruction, push, ready: the instruction handed on, to which engine, and which queues have room.
-        idle: all queues and engines are empty. stop: an error; nothing is handed on any more.
+        idle: all queues and engines are empty. stop: an error; nothing is asked for or handed on any more.
+        quiet: no burst is outstanding, so that an error may end the run.
         done: END completes in this cycle. stall: a cycle for the counter `fetch_stall`.
-        illegal, missing_end: errors; index: number of the instruction that is next.
+        illegal, missing_end: errors. index: number of the instruction that is next to be handed on;
+            beat_index: of the one whose beats come.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -43,11 +47,13 @@ class FetchUnit(wiring.Component):
                 "ready": In(len(ENGINES)),
                 "idle": In(1),
                 "stop": In(1),
+                "quiet": In(1),
                 "done": Out(1),
                 "stall": Out(1),
                 "illegal": Out(1),
                 "missing_end": Out(1),
                 "index": Out(32),
+                "beat_index": Out(32),
             }
         )
 
@@ -65,8 +71,9 @@ class FetchUnit(wiring.Component):
             want.eq(Mux(remaining < burst, remaining, burst)),
             self.request_valid.eq(active & ~self.stop & (want != 0) & ((asked - dispatched)[:32] + want <= capacity)),
             self.request_offset.eq(asked << 5),
-            self.request_beats.eq(((want * INSTRUCTION_BYTES + bus - 1) // bus - 1)[:8]),
+            self.request_beats.eq(((want * INSTRUCTION_BYTES + (bus - 1)) >> exact_log2(bus)) - 1),
             self.index.eq(dispatched),
+            self.beat_index.eq(arrived),
         ]
         m.d.sync += active.eq(self.running & ~self.done)
         with m.If(self.request_take):
@@ -89,7 +96,8 @@ class FetchUnit(wiring.Component):
             per_beat = bus // INSTRUCTION_BYTES
             with m.If(self.beat_valid):
                 for k, slot in enumerate(slots):
-                    with m.If(place == k // per_beat * per_beat):
+                    # the last beat may be part empty; the slot behind it can hold an older instruction still
+                    with m.If((place == k // per_beat * per_beat) & (newest > k % per_beat)):
                         m.d.sync += slot.eq(self.beat_data.word_select(k % per_beat, INSTRUCTION_BITS))
                 m.d.sync += place.eq(Mux(place == capacity - per_beat, 0, place + per_beat))
                 m.d.comb += newest.eq(Mux(self.length - arrived < per_beat, self.length - arrived, per_beat))
@@ -111,9 +119,9 @@ class FetchUnit(wiring.Component):
                     m.d.comb += [wanted.eq(1 << kind.engine), known.eq(1)]
         final = dispatched + 1 == self.length
         m.d.comb += [
-            self.illegal.eq(present & ~(known | is_end)),
-            self.missing_end.eq(present & (is_end != final) & (known | is_end)),
-            self.done.eq(self.running & Mux(self.stop, self.idle, present & is_end & final & self.idle)),
+            self.illegal.eq(present & without_meaning(self.instruction)),
+            self.missing_end.eq(active & ((present & (known | is_end) & (is_end != final)) | (self.length == 0))),
+            self.done.eq(self.running & Mux(self.stop, self.quiet, present & is_end & final & self.idle)),
             self.stall.eq(present & known & ~self.stop & ((wanted & self.ready) == 0)),
         ]
         with m.If(present & known & ~final & ~self.stop):

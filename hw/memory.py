@@ -52,6 +52,8 @@ class BankedMemory(wiring.Component):
 
     Members:
         read_<k>, write_<k>: `In` of `read_port` and `write_port`.
+        read_outside: a bit for each reader: in the cycle before, it asked for a word that is not there.
+        write_outside: a bit for each writer: it writes in this cycle to a word that is not there.
     """
 
     def __init__(self, *, width: int, banks: int, depth: int, readers: int, writers: int) -> None:
@@ -59,6 +61,7 @@ class BankedMemory(wiring.Component):
         self._readers, self._writers = readers, writers
         members = {f"read_{k}": In(read_port(width)) for k in range(readers)}
         members |= {f"write_{k}": In(write_port(width)) for k in range(writers)}
+        members |= {"read_outside": Out(readers), "write_outside": Out(writers)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -66,6 +69,11 @@ class BankedMemory(wiring.Component):
         readers = [getattr(self, f"read_{k}") for k in range(self._readers)]
         writers = [getattr(self, f"write_{k}") for k in range(self._writers)]
         address_bits = bits_for(self._depth - 1)
+        # readers' addresses come late in a cycle, writers' from registers
+        for k, reader in enumerate(readers):
+            m.d.sync += self.read_outside[k].eq(self._outside(reader))
+        for k, writer in enumerate(writers):
+            m.d.comb += self.write_outside[k].eq(self._outside(writer))
         outputs = []
         for bank in range(self._banks):
             m.submodules[f"bank_{bank}"] = memory = Memory(shape=self._width, depth=self._depth, init=[])
@@ -92,3 +100,6 @@ class BankedMemory(wiring.Component):
                         with m.Case(bank):
                             m.d.sync += reader.data.eq(output)
         return m
+
+    def _outside(self, client: wiring.PureInterface):
+        return client.en & ((client.bank >= self._banks) | (client.offset >= self._depth))

@@ -25,7 +25,7 @@ class StoreEngine(wiring.Component):
     Members: those of every engine, and
         address_valid, address, address_beats, address_outside, address_take: the burst presented.
         data_valid, data, strobe, data_last, data_take: a beat of write data.
-        response: a write response comes in this cycle.
+        response: a write response comes in this cycle. outstanding: one is still to come.
         start_bank: the start asks for its read port of ACT; `free_act`, `free_bank`: it is free.
         act: read port.
     """
@@ -49,6 +49,7 @@ class StoreEngine(wiring.Component):
                 "data_last": Out(1),
                 "data_take": In(1),
                 "response": In(1),
+                "outstanding": Out(1),
                 "start_bank": Out(4),
                 "free_act": Out(1),
                 "free_bank": Out(4),
@@ -97,6 +98,7 @@ class StoreEngine(wiring.Component):
             responses.w_en.eq(self.address_take),
             responses.w_data.eq(Cat(bursts.last, run.signal)),
             responses.r_en.eq(self.response),
+            self.outstanding.eq(responses.r_rdy),
             self.end.eq(self.response & responses.r_data[0]),
             self.end_signal.eq(responses.r_data[1:]),
         ]

@@ -1,6 +1,6 @@
 """Token counters between every ordered pair of engines."""
 
-from amaranth import Module, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from npukit.isa.instructions import ENGINES
@@ -14,12 +14,12 @@ class TokenCounters(wiring.Component):
 
     Members, for each engine e: end_<e>, signal_<e>: it ends an instruction with that mask; issue_<e>,
     wait_<e>: it issues one with that mask; there_<e>: engines from which it has a token. clear: all
-    to 0. overflow: a counter would pass 255 in this cycle.
+    to 0. overflow: counters that would pass 255 in this cycle, a bit for each engine that ends.
     """
 
     def __init__(self) -> None:
         count = len(ENGINES)
-        members = {"overflow": Out(1), "clear": In(1)}
+        members = {"overflow": Out(count), "clear": In(1)}
         for engine in range(count):
             members |= {
                 f"end_{engine}": In(1),
@@ -32,8 +32,8 @@ class TokenCounters(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        overflows = []
         for source in range(len(ENGINES)):
+            overflows = []
             for target in range(len(ENGINES)):
                 if source == target:
                     continue
@@ -45,8 +45,5 @@ class TokenCounters(wiring.Component):
                     m.d.sync += tokens.eq(0)
                 m.d.comb += getattr(self, f"there_{target}")[source].eq(tokens != 0)
                 overflows.append((tokens == TOKEN_LIMIT) & more & ~fewer)
-        any_overflow = overflows[0]
-        for one in overflows[1:]:
-            any_overflow = any_overflow | one
-        m.d.comb += self.overflow.eq(any_overflow)
+            m.d.comb += self.overflow[source].eq(Cat(overflows).any())
         return m

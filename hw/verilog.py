@@ -17,12 +17,25 @@ from npukit.isa.config import NpuConfig
 if TYPE_CHECKING:
     from amaranth.lib import wiring
 
-__all__ = ["INSTALL", "MODULE", "ToolError", "component_verilog", "core_verilog"]
+__all__ = ["INSTALL", "LINT_WAIVERS", "MODULE", "ToolError", "component_verilog", "core_verilog"]
 
 MODULE = "npu"
 """Name of the core's top module."""
 INSTALL = "pip install npukit[rtl]"
 """What brings the Python tools of this part."""
+LINT_WAIVERS = {
+    "ASCRANGE": "Yosys declares a value of no bits as [-1:0]; nothing is read from it",
+    "CASEINCOMPLETE": "Yosys writes case statements without a default behind an assignment of the default",
+    "DECLFILENAME": "all modules are in one file",
+    "PROCASSINIT": "registers have the value after power-up in their declaration, beside the reset that gives the same",
+    "UNSIGNED": "a clamp to 0 of what the configuration, or the number format, never lets below 0",
+    "UNUSEDSIGNAL": "Yosys keeps every member of an interface and every field of an instruction as a wire by its name",
+    "VARHIDDEN": "a block's port may have the name of another block's instance",
+    "WIDTHEXPAND": "Yosys lets operands grow to their expression's width, as Verilog does",
+    "WIDTHTRUNC": "`!` of several bits, a comparison with 0; a shift of which the lowest bits are taken, a selection",
+}
+"""Verilator's warnings about the core's Verilog that are switched off, each with the reason why it may be: how Yosys
+writes Verilog. With `--lint-only -Wall` and these off there is no warning; a test holds the core to that."""
 
 
 def component_verilog(component: "wiring.Component", name: str) -> str:

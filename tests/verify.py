@@ -13,6 +13,7 @@ from pathlib import Path
 
 from npukit.driver.rtl_device import RtlDevice
 from npukit.isa.config import PRESETS, NpuConfig
+
 from npukit.verify.coverage import coverage_items
 from npukit.verify.runner import verify
 

@@ -1,6 +1,6 @@
 """One program on simulator and RTL: memories, counters, and the cycles of every instruction."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -12,12 +12,14 @@ from npukit.driver.device import ALIGNMENT, DeviceError, error_text, read_counte
 from npukit.driver.rtl_device import RtlDevice
 from npukit.isa.assembly import format_instruction
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import End, Instruction, Memory, Store, encode
+from npukit.isa.descriptors import encode_descriptor
+from npukit.isa.instructions import End, Instruction, Load, Memory, Operation, Store, Vector, encode
 from npukit.isa.registers import address_of
-from npukit.sim.addressing import operands
+from npukit.sim.addressing import bank_depth, operands
 from npukit.sim.dram import DramModel
 from npukit.sim.functional import FunctionalSimulator
 from npukit.sim.timing import Schedule, simulate_timing
+from npukit.verify.generator import order_instructions
 
 __all__ = ["Outcome", "compare_program"]
 
@@ -33,6 +35,18 @@ class Outcome:
     schedule: Schedule
     first: dict[str, Any] | None
     rtl_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class _ReadBack:
+    """A program that reads on-chip memories back, its DRAM image, and which words of that it is about.
+
+    The image has ACT's words, then the four bytes of ACC's, the highest first, then parameters.
+    """
+
+    instructions: tuple[Instruction, ...]
+    image: NDArray[np.uint8]
+    mask: NDArray[np.bool_]
 
 
 def _run(device: RtlDevice, instructions: Sequence[Instruction], memory: NDArray[np.uint8]) -> dict[str, int]:
@@ -54,20 +68,47 @@ def _run(device: RtlDevice, instructions: Sequence[Instruction], memory: NDArray
     return read_counters(device)
 
 
-def _read_act(device: RtlDevice, written: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """ACT as [banks, words, array], by a program that stores what `written` [banks, words] asks for."""
-    config = device.config
-    banks, depth = written.shape
-    image = np.zeros(banks * depth * config.word_bytes, np.uint8)
-    stores = []
-    for bank in range(banks):
-        words = np.nonzero(written[bank])[0]
+def _read_program(config: NpuConfig, written: dict[Memory, NDArray[np.bool_]]) -> _ReadBack:
+    """A program that stores what `written` [banks, words] asks for."""
+    act, acc = written[Memory.ACT], written[Memory.ACC]
+    units = config.wide_word_units
+    head = encode_descriptor(config, Operation.REQUANTIZE_FIXED, {"zero_point": 0, "low": -128, "high": 127})
+    # acc << 8 k, of which a multiplier of 2**7 leaves the highest byte, rounded
+    words = []
+    for byte in range(4):
+        words += [head, *(np.full((1, config.array), value, np.uint32) for value in (0, 1 << 7, 8 * byte))]
+    parameters = np.concatenate(words)
+    each = len(parameters) // 4
+    mask = np.concatenate([act.reshape(-1), np.tile(acc, (4, 1, 1)).reshape(-1)])
+    size = mask.size + len(parameters) * units
+    image = np.zeros(size * config.word_bytes, np.uint8)
+    image[mask.size * config.word_bytes :] = parameters.view(np.uint8).reshape(-1)
+
+    instructions: list[Instruction] = []
+    for bank, low, count in _runs(act, config.act_depth):
+        dram = bank * act.shape[1] + low
+        instructions.append(Store(bank=bank, offset=low, words=count, word_stride=1, dram=dram))
+    instructions.append(Load(memory=Memory.PAR, dram=mask.size, words=len(parameters), word_stride=1))
+    for bank, low, count in _runs(acc, config.act_depth):
+        for byte in range(4):
+            instructions += [
+                Vector(
+                    operation=Operation.REQUANTIZE_FIXED, parameters=each * byte, width=count, a_memory=Memory.ACC,
+                    a_bank=bank, a_offset=low, a_stride_x=1, out_memory=Memory.ACT, out_stride_x=1,
+                ),
+                Store(words=count, word_stride=1, dram=act.size + byte * acc.size + bank * acc.shape[1] + low),
+            ]  # fmt: skip
+    return _ReadBack((*order_instructions(config, instructions), End()), image, mask)
+
+
+def _runs(written: NDArray[np.bool_], most: int) -> Iterator[tuple[int, int, int]]:
+    """(bank, first word, words) around what was written, `most` words or fewer each."""
+    for bank, row in enumerate(written):
+        words = np.nonzero(row)[0]
         if len(words):
-            low, high = int(words[0]), int(words[-1])
-            stores.append(Store(bank=bank, offset=low, words=high - low + 1, word_stride=1, dram=bank * depth + low))
-    device.max_cycles = None
-    _run(device, (*stores, End()), image)
-    return device.read_memory(0, image.size).view(np.int8).reshape(banks, depth, config.array)
+            end = int(words[-1]) + 1
+            for low in range(int(words[0]), end, most):
+                yield bank, low, min(most, end - low)
 
 
 def compare_program(
@@ -75,14 +116,14 @@ def compare_program(
 ) -> Outcome:
     """Run a program, END included, on both sides.
 
-    DRAM and ACT are compared whole; ACC, WGT and PAR through what they did to them. ACT is read back by a second
-    program, so words that the program did not write are left out.
+    DRAM, ACT and ACC are compared whole; WGT and PAR through what they did to them. ACT and ACC are read back by
+    a second program, of which only the bits are compared; words that the first did not write are left out.
     """
     config = device.config
     schedule = simulate_timing(config, instructions, dram)
     expected_memory = memory.copy()
     machine = FunctionalSimulator(config, expected_memory)
-    written = np.zeros(machine.act.shape[:2], bool)
+    written = {memory: np.zeros(bank_depth(config, memory), bool) for memory in (Memory.ACT, Memory.ACC)}
     for instruction in instructions:
         machine.execute(instruction)
         _mark(config, instruction, written)
@@ -92,12 +133,18 @@ def compare_program(
     begun = perf_counter()
     try:
         counters = _run(device, instructions, memory)
+        seconds = perf_counter() - begun
+        seen = device.instruction_cycles(instructions)
+        actual_memory = device.read_memory(0, memory.size)
+        reading = _read_program(config, written)
+        device.max_cycles = 100 * reading.mask.size + 10_000
+        _run(device, reading.instructions, reading.image)
+        actual = device.read_memory(0, reading.image.size)
     except DeviceError as error:
         return Outcome(1, 1, schedule, {"what": "error", "message": str(error)})
-    seconds = perf_counter() - begun
-    seen = device.instruction_cycles(instructions)
-    actual_memory = device.read_memory(0, memory.size)
-    act = _read_act(device, written)
+    machine.dram = reading.image.copy()
+    for instruction in reading.instructions:
+        machine.execute(instruction)
 
     first = None
     wrong = {name: seen[name] != getattr(schedule, name) for name in _EVENTS}
@@ -126,19 +173,26 @@ def compare_program(
         first = {
             "what": "DRAM", "byte": at, "simulator": int(expected_memory[at]), "rtl": int(actual_memory[at]),
         }  # fmt: skip
-    words = (act != machine.act).any(axis=2) & written
+    mine, theirs = (
+        image.view(np.int8).reshape(-1, config.array)[: len(reading.mask)] for image in (machine.dram, actual)
+    )
+    words = (mine != theirs).any(axis=1) & reading.mask
     bits += int(words.sum())
     if words.any() and first is None:
-        bank, word = (int(part) for part in np.argwhere(words)[0])
-        first = {
-            "what": "ACT", "bank": bank, "word": word,
-            "simulator": machine.act[bank, word].tolist(), "rtl": act[bank, word].tolist(),
-        }  # fmt: skip
+        at = int(np.nonzero(words)[0][0])
+        first = {"simulator": mine[at].tolist(), "rtl": theirs[at].tolist()}
+        if at < written[Memory.ACT].size:
+            bank, word = divmod(at, written[Memory.ACT].shape[1])
+            first = {"what": "ACT", "bank": bank, "word": word, **first}
+        else:
+            byte, at = divmod(at - written[Memory.ACT].size, written[Memory.ACC].size)
+            bank, word = divmod(at, written[Memory.ACC].shape[1])
+            first = {"what": "ACC", "bank": bank, "word": word, "byte": 3 - byte, **first}
     return Outcome(bits, cycles, schedule, first, seconds)
 
 
-def _mark(config: NpuConfig, instruction: Instruction, written: NDArray[np.bool_]) -> None:
-    """Note the words of ACT that an instruction writes."""
+def _mark(config: NpuConfig, instruction: Instruction, written: dict[Memory, NDArray[np.bool_]]) -> None:
+    """Note the words of ACT and ACC that an instruction writes."""
     for operand in operands(config, instruction):
-        if operand.write and operand.memory is Memory.ACT:
-            written[operand.bank, operand.words()] = True
+        if operand.write and operand.memory in written:
+            written[operand.memory][operand.bank, operand.words()] = True

@@ -80,6 +80,10 @@ class _Generator:
         self.dram_words = self.store_low + _DRAM_WORDS
         generator = np.random.default_rng(self.random.getrandbits(64))
         self.memory = generator.integers(0, 256, self.dram_words * unit, np.uint8)
+        if self.random.random() < 0.2:
+            # only such data bring sums near their limits
+            extremes = np.array([-128, -128, -128, 127], np.int8).view(np.uint8)
+            self.memory[: self.data_words * unit] = generator.choice(extremes, self.data_words * unit)
         self.parameter_next = self.parameter_low
         self.arenas = {memory: self._arenas(memory) for memory in (Memory.ACT, Memory.ACC, Memory.WGT)}
 
@@ -207,7 +211,10 @@ class _Generator:
                 words.append(generator.integers(1 << 30, 1 << 31, (1, config.array)).astype(np.uint32))
                 words.append(generator.integers(-20, 6, (1, config.array)).astype(np.int32).view(np.uint32))
             else:
-                scale = generator.uniform(0.5, 2.0, (1, config.array)) * 2.0 ** -random.randint(0, 30)
+                if random.random() < 0.3:  # exact powers of two: ties
+                    scale = 2.0 ** -generator.integers(0, 16, (1, config.array)).astype(np.float64)
+                else:
+                    scale = generator.uniform(0.5, 2.0, (1, config.array)) * 2.0 ** -random.randint(0, 30)
                 words.append(scale.astype(np.float32).view(np.uint32))
             if operation in (Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED):
                 taps = generator.integers(-128, 128, (height * width, config.array)).astype(np.int8)
@@ -228,9 +235,19 @@ class _Generator:
     def _descriptor(self, operation: Operation) -> NDArray[np.uint32]:
         random = self.random
         values: dict[str, float | int] = {}
+        ties = random.random() < 0.3
         for field in descriptor_lanes(self.config, operation):
-            if field.is_float:
+            if field.is_float and ties:  # exact, so that halves come up
+                values[field.name] = (
+                    random.randint(-64, 64) / 2
+                    if field.name == "offset"
+                    else random.choice([-1, 1, 1]) * 2.0 ** random.randint(-8, 1)
+                )
+            elif field.is_float:
                 values[field.name] = random.choice([-1, 1, 1]) * random.uniform(0.5, 2) * 2.0 ** random.randint(-12, 3)
+            elif field.name == "value":  # of FILL, also around the ends of int8, where CONVERT begins to clamp
+                near = random.choice([-128, 127]) + random.randint(-2, 2)
+                values[field.name] = random.choice([near, random.randrange(-(1 << 31), 1 << 31)])
             elif field.name.endswith("multiplier"):
                 values[field.name] = random.randrange(1 << 30, 1 << 31)
             elif field.name.endswith("shift") and field.signed:

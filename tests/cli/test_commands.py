@@ -20,7 +20,7 @@ from npukit import zoo
 from npukit.cli import run as run_command
 from npukit.npufile import read_model
 
-COMMANDS = ("zoo", "check", "compile", "run", "disasm", "asm", "configs")
+COMMANDS = ("zoo", "check", "compile", "run", "disasm", "asm", "configs", "verilog", "verify")
 CONFIG_LINE = "config: int8-16x16 (16x16 int8, 384 KiB on chip, 8 B/cycle, hash "
 
 

@@ -172,6 +172,18 @@ def test_long_runs_of_one_engine(graphs) -> None:
     assert judge(config, program.instructions, program.dram_bytes, [(0, program.dram_bytes)]) == []
 
 
+def test_more_tiles_than_a_counter_holds(graphs) -> None:
+    """600 small images that all fit on chip: LOAD must not run 256 of them ahead."""
+    graph = graphs.Graph()
+    x = graph.input((600, 3, 1, 1))
+    graph.output(graph.add(x, x))
+    config = PRESETS["int8-16x16"]
+    program = program_of(graph.model(), config)
+    engines = [one.engine for one in program.instructions]
+    assert engines.count(Engine.LOAD) > 600 and engines.count(Engine.VECTOR) == 600
+    graphs.agree(graph.model(), config)
+
+
 def test_tables(graphs) -> None:
     """Nodes follow each other and hold their instructions; captures cover every element once."""
     model = network(graphs)

@@ -106,6 +106,16 @@ def test_maxpool(graphs, dtype, kernel, attributes) -> None:
     graphs.agree(graph.model(), SMALL)
 
 
+@pytest.mark.parametrize("size", [(3, 40), (10, 40), (21, 11), (2, 57)])
+def test_global_average_in_small_tiles(graphs, size) -> None:
+    """ACT holds neither a window of `max_window` nor a row: tiles of few rows and columns."""
+    graph = graphs.Graph(seed=3)
+    graph.output(graph.global_average(graph.input((2, 9, *size))))
+    config = tiny(act_depth=90, acc_depth=160, max_window=5)
+    graphs.agree(graph.model(), config, runs=2)
+    graphs.agree(graph.model(), replace(config, act_depth=300), runs=2)
+
+
 @pytest.mark.parametrize("opset", [21, 22])
 def test_maxpool_whose_last_window_lies_outside(graphs, opset) -> None:
     """Before opset 22, ONNX's shape inference counts a window that ONNX Runtime leaves out."""

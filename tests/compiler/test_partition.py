@@ -283,6 +283,14 @@ def test_float_result_used_twice(graphs) -> None:
     graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Conv", "Sigmoid"}, subgraphs=0)
 
 
+def test_float_result_that_is_an_output(graphs) -> None:
+    graph = one_conv(graphs)
+    value = conv_node(graph).output[0]
+    graph.output_value(value)
+    assert reasons(graph.model(), "Conv") == [f"its float result {value} is used besides by one QuantizeLinear"]
+    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Conv"}, subgraphs=0)
+
+
 def test_float_result_that_another_operator_takes(graphs) -> None:
     graph = graphs.Graph()
     a, b = (graph.dequantize(graph.input((1, 4, 8, 8))) for _ in "ab")

@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from npukit import zoo
 from npukit.compiler.artifact import offload_of
 from npukit.compiler.errors import CompileError
 from npukit.compiler.pipeline import PASSES, check_model, compile_model
 from npukit.compiler.text import describe
 from npukit.driver.executor import programs_of
 from npukit.isa.config import PRESETS
+
+from npukit import zoo
 from npukit.npufile import read_model, write_artifact
 from npukit.session import Session
 

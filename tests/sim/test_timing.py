@@ -191,7 +191,7 @@ def test_vector_parameters_of_further_blocks() -> None:
     # loads of 3, 2, 2, ... cycles, from I + 1 = 2: 2 to 4, 5 and 6; block 0 streams in 7, block 1 from 6 + 3
     assert end(1, 1) == 7
     assert end(2, 1) == 9
-    assert end(3, 1) == 12  # its load in 8 and 9, after block 0's last word in 7
+    assert end(3, 1) == 16  # its load in 12 and 13, five cycles after block 0's last word in 7
     assert end(2, 10) == 16 + 10
     assert end(3, 10) == 16 + 20
 
@@ -207,7 +207,7 @@ def test_vector_parameters_of_further_blocks() -> None:
         ({"operation": Operation.MULTIPLY_FIXED, "b_bank": 1}, 12 * 2),
         ({"operation": Operation.MAX, "window_height": 2, "window_width": 3}, 3 * 2 * (3 + 3 * 1 + 4 * 3)),
         ({"operation": Operation.DEPTHWISE, "window_width": 4}, 3 * (4 + 3 * 1 + 4 * (8 - 1))),
-        ({"operation": Operation.SUM, "window_width": 2, "window_step": 5}, 3 * (2 + 3 * 2 + 4 * 3)),
+        ({"operation": Operation.SUM, "window_width": 2, "window_step": 5}, 3 * 4 * 2 * 4),
     ],
 )
 def test_stream_cycles_of_few_lanes(fields: dict[str, Any], cycles: int) -> None:

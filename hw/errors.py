@@ -1,0 +1,120 @@
+"""Sticky errors: which cause, and which instruction raised it."""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from amaranth import C, Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import ENGINES, Engine
+from npukit.isa.registers import ErrorCause
+
+__all__ = ["ErrorLog", "ErrorSource", "Whose"]
+
+_ENGINE_BITS = 2
+_IN_FLIGHT = 16
+"""More than any engine has issued without an end, its queue's depth apart (`docs/timing.md`, section 12)."""
+
+
+class Whose(enum.Enum):
+    """Whose fault it is, as seen in the cycle in which a source is high."""
+
+    NUMBER = 0
+    """The instruction that `number` names."""
+    ISSUED = 1
+    """The latest one that the engine issued before this cycle."""
+    STARTED = 2
+    """The latest one that the engine started before this cycle."""
+    STARTED_BEFORE = 3
+    """The latest one that it had started a cycle earlier, for sources that come through a register."""
+    OLDEST = 4
+    """The oldest one of the engine without an end."""
+
+
+@dataclass(frozen=True)
+class ErrorSource:
+    """A signal that says that something went wrong; `engine` says whose counters name the instruction."""
+
+    cause: ErrorCause
+    engine: Engine = Engine.LOAD
+    whose: Whose = Whose.NUMBER
+
+
+class ErrorLog(wiring.Component):
+    """Keeps the causes of the first cycle with an error, and the first of its sources' instruction.
+
+    Numbers are written to a small memory as instructions are queued, and looked up when something went wrong:
+    so the engines carry none. `errors` is right a cycle after its cause, `index` two cycles later.
+
+    Members:
+        raised: a bit for each source, by precedence; number: of the instruction, for `Whose.NUMBER`.
+        clear: a program begins. armed: sources count.
+        queue_number, queue, issue, start, end: instruction handed on, and bits of the engines' events.
+        errors, index: see above; only a reset clears them.
+    """
+
+    def __init__(self, config: NpuConfig, sources: Sequence[ErrorSource]) -> None:
+        self._sources = tuple(sources)
+        self._slot_bits = (2 * config.queue_depth + _IN_FLIGHT - 1).bit_length()
+        super().__init__(
+            {
+                "raised": In(len(self._sources)),
+                "number": In(32),
+                "clear": In(1),
+                "armed": In(1),
+                "queue_number": In(32),
+                **{name: In(len(ENGINES)) for name in ("queue", "issue", "start", "end")},
+                "errors": Out(len(ErrorCause)),
+                "index": Out(32),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        slots = 1 << self._slot_bits
+        m.submodules.numbers = numbers = Memory(shape=32, depth=len(ENGINES) * slots, init=[])
+        write, read = numbers.write_port(), numbers.read_port()
+        counts = {
+            name: [Signal(self._slot_bits, name=f"{name}_{engine}") for engine in range(len(ENGINES))]
+            for name in ("queue", "issue", "start", "end", "start_before")
+        }
+        for engine in range(len(ENGINES)):
+            for name in ("queue", "issue", "start", "end"):
+                count = counts[name][engine]
+                with m.If(getattr(self, name)[engine]):
+                    m.d.sync += count.eq(count + 1)
+                with m.If(self.clear):
+                    m.d.sync += count.eq(0)
+            m.d.sync += counts["start_before"][engine].eq(counts["start"][engine])
+            with m.If(self.queue[engine]):
+                m.d.comb += [
+                    write.en.eq(1),
+                    write.addr.eq(Cat(counts["queue"][engine], C(engine, _ENGINE_BITS))),
+                    write.data.eq(self.queue_number),
+                ]
+
+        place, number, by_number = Signal(len(write.addr)), Signal(32), Signal()
+        m.d.comb += [
+            read.en.eq(1),
+            read.addr.eq(place),
+            # no reset clears the memory's output
+            self.index.eq(Mux(self.errors.any(), Mux(by_number, number, read.data), 0)),
+        ]
+        with m.If(self.armed & ~self.errors.any()):
+            for bit, source in reversed(list(enumerate(self._sources))):  # the last assignment wins
+                with m.If(self.raised[bit]):
+                    m.d.sync += [self.errors[source.cause].eq(1), by_number.eq(source.whose is Whose.NUMBER)]
+                    if source.whose is Whose.NUMBER:
+                        m.d.sync += number.eq(self.number)
+                    else:
+                        m.d.sync += place.eq(Cat(self._slot(counts, source), C(source.engine, _ENGINE_BITS)))
+        return m
+
+    def _slot(self, counts: dict[str, list[Signal]], source: ErrorSource):
+        if source.whose is Whose.OLDEST:
+            return counts["end"][source.engine]
+        name = {Whose.ISSUED: "issue", Whose.STARTED: "start", Whose.STARTED_BEFORE: "start_before"}[source.whose]
+        return (counts[name][source.engine] - 1)[: self._slot_bits]

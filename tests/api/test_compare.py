@@ -1,0 +1,130 @@
+"""The comparison itself: it counts what differs, finds who wrote it, and refuses what cannot be compared."""
+
+import json
+
+import numpy as np
+import pytest
+from npukit.isa.config import PRESETS
+from npukit.isa.instructions import Vector
+from onnx import TensorProto, helper
+
+from npukit.compare import Comparison, Oracle, compare
+from npukit.errors import UsageError
+from npukit.session import Session
+
+CONFIG = PRESETS["int8-4x4"]
+
+
+def network(graphs):
+    """Convolutions in several tiles, a dilated pooling in phases, and a Gemm behind a reshape."""
+    graph = graphs.Graph(seed=2)
+    y = graph.conv(graph.input((2, 5, 24, 24)), 9, pads=[1] * 4)
+    y = graph.maxpool(y, 2, dilations=[2, 3], strides=[3, 2])
+    graph.output(graph.gemm(graph.flatten(y), 7))
+    return graph.model()
+
+
+def test_every_element_leads_to_the_instruction_that_wrote_it(graphs) -> None:
+    model = network(graphs)
+    session, _ = graphs.agree(model, CONFIG)
+    oracle = Oracle(model)
+    inputs = graphs.inputs_of(model)
+    outputs = session.run(inputs)
+    (program,) = session.programs.values()
+    random = np.random.default_rng(3)
+    nodes = set()
+    for name in oracle.tensors[1:]:
+        right = session.tensors[name]
+        for _ in range(25):
+            index = tuple(int(random.integers(size)) for size in right.shape)
+            wrong = right.copy()
+            wrong[index] ^= 1
+            session.tensors = {**session.tensors, name: wrong}
+            found = compare(session, oracle, inputs, outputs)
+            first = found.first_mismatch
+            assert found.mismatches == 1 and found.max_abs_diff == 1.0 and first is not None
+            assert (first["tensor"], first["index"], first["mismatches"]) == (name, list(index), 1)
+            assert first["expected"] == right[index] and first["actual"] == wrong[index]
+            node = next(node for node in program.nodes if node.name == first["node"])
+            assert first["instructions"] == [node.first, node.last - 1]
+            source = program.aliases.get(name, (name,))[0]
+            view = program.captured[source][0]
+            batch, channel, y, x = np.unravel_index(np.ravel_multi_index(index, right.shape), view)
+            capture = next(one for one in program.captures if one.instruction == first["instruction"])
+            written = program.instructions[capture.instruction]
+            assert isinstance(written, Vector) and (capture.tensor, capture.batch) == (source, batch)
+            assert channel // 4 in range(capture.block, capture.block + written.blocks)
+            assert y in range(capture.y, capture.y + written.height * capture.step_y, capture.step_y)
+            assert x in range(capture.x, capture.x + written.width * capture.step_x, capture.step_x)
+            nodes.add(first["op"])
+        session.tensors = {**session.tensors, name: right}
+    assert nodes == {"Conv", "MaxPool", "Gemm"}
+
+
+def test_the_first_in_the_graphs_order_is_named(graphs) -> None:
+    model = network(graphs)
+    session, _ = graphs.agree(model, CONFIG)
+    oracle = Oracle(model)
+    inputs = graphs.inputs_of(model)
+    outputs = session.run(inputs)
+    session.tensors = {name: value ^ 1 for name, value in session.tensors.items()}
+    found = compare(session, oracle, inputs, outputs)
+    assert found.first_mismatch is not None and found.first_mismatch["tensor"] == oracle.tensors[0]
+    assert "node" not in found.first_mismatch, "the host's quantiser made it, not an instruction"
+    assert found.mismatches == sum(value.size for value in session.tensors.values())
+    elements = found.elements
+    assert compare(session, oracle, inputs, outputs, found) is found and found.elements == 2 * elements
+
+
+def host_model(kind: int, op: str, **attributes):
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])
+    out = helper.make_tensor_value_info("y", kind, [3])
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], **attributes)], "g", [value], [out])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def test_numbers_that_are_none() -> None:
+    """NaN equals NaN; what differs is still JSON."""
+    model = host_model(TensorProto.FLOAT, "Sqrt")
+    session, oracle = Session(model, CONFIG), Oracle(model)
+    inputs = {"x": np.array([-1, np.inf, 4], np.float32)}
+    outputs = session.run(inputs)
+    assert np.isnan(outputs["y"][0]) and compare(session, oracle, inputs, outputs).mismatches == 0
+    for wrong, expected in ((np.array([1, 5, 6]), "nan"), (np.array([np.nan, -np.inf, 6]), "inf")):
+        found = compare(session, oracle, inputs, {"y": wrong.astype(np.float32)})
+        assert found.first_mismatch is not None and found.first_mismatch["expected"] == expected
+        assert found.max_abs_diff == 4.0
+        json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_text() -> None:
+    model = host_model(TensorProto.STRING, "Cast", to=TensorProto.STRING)
+    session, oracle = Session(model, CONFIG), Oracle(model)
+    inputs = {"x": np.arange(3, dtype=np.float32)}
+    outputs = session.run(inputs)
+    assert compare(session, oracle, inputs, outputs).mismatches == 0
+    found = compare(session, oracle, inputs, {"y": np.array(["a", "1", "2"], object)})
+    assert found.first_mismatch is not None and found.first_mismatch["actual"] == "a"
+    assert (found.mismatches, found.max_abs_diff) == (1, 0.0)
+
+
+def test_other_models(graphs) -> None:
+    model = network(graphs)
+    session = Session(model, CONFIG)
+    inputs = graphs.inputs_of(model)
+    outputs = session.run(inputs)
+    graph = graphs.Graph()
+    graph.output(graph.conv(graph.input((2, 5, 24, 24)), 9))
+    with pytest.raises(UsageError, match="the reference has the outputs .* they are different models"):
+        compare(session, Oracle(graph.model()), inputs, outputs)
+    with pytest.raises(UsageError, match="the reference has the inputs x and .* they are different models"):
+        compare(session, Oracle(host_model(TensorProto.FLOAT, "Sqrt")), inputs, outputs)
+    with pytest.raises(UsageError, match="ONNX Runtime refuses the reference"):
+        Oracle(host_model(TensorProto.FLOAT, "Squirt"))
+
+
+def test_result_as_json() -> None:
+    value = Comparison("ONNX Runtime", "avx2", 1, 2, 3, 0).to_json()
+    assert list(value) == [
+        "reference", "host", "tensors", "tensors_total", "elements", "mismatches", "max_abs_diff", "first_mismatch"
+    ]  # fmt: skip

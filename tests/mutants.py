@@ -1,0 +1,568 @@
+"""Small faults, put in one at a time, that the project's own checks must find.
+
+Faults in `hw/` are for `npukit verify`'s random programs, on a Verilator model of `int8-4x4`; faults in the
+functional simulator for random convolutions and a small network against ONNX Runtime. The tree is never touched:
+the packages are copied to a temporary folder, changed there, and run from there.
+
+A mutant of its own takes the better part of a minute to build. Most are therefore built together: each block that
+has some stands there as it is and once for each of its mutants, all with the same inputs, and a register that is
+read from a file when the model is made selects whose outputs count. With `--only`, a mutant is built alone.
+
+`make mutants`; exit code 1 when a fault is not found, or when the table does not fit the sources any more.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+__all__ = ["MUTANTS", "ROOT", "Mutant", "TableError", "patched"]
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = "int8-4x4"
+FOLDERS = ("isa", "sim", "driver", "compiler", "hw", "fpga")
+TESTS = ("mutants.py", "properties.py")
+UNCHANGED = "unchanged"
+"""The run without a fault, which must find nothing."""
+
+
+class TableError(ValueError):
+    """A mutant whose old text is not in its file exactly once."""
+
+
+TOGETHER = {
+    "hw/bursts.py": ("bursts", "BurstGenerator"),
+    "hw/load.py": ("load", "LoadEngine"),
+    "hw/fetch.py": ("fetch", "FetchUnit"),
+    "hw/tokens.py": ("tokens", "TokenCounters"),
+    "hw/ports.py": ("ports", "PortOwners"),
+    "hw/matrix.py": ("matrix", "MatrixEngine"),
+    "hw/array.py": ("array", "SystolicArray"),
+    "hw/vector_loader.py": ("vector_loader", "VectorLoader"),
+    "hw/requantize.py": ("requantize", "RequantizeLane"),
+    "hw/fixed_point.py": ("requantize", "RequantizeLane"),
+    "hw/store.py": ("store", "StoreEngine"),
+}
+"""File -> (module, class) of the block that is there several times; of the other blocks, copies are too large."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault: `old` stands exactly once in `file`, and becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+    @property
+    def check(self) -> str:
+        """What has to find it: `rtl` or `sim`."""
+        return "rtl" if self.file.startswith("hw/") else "sim"
+
+
+def _hw(file: str, *faults: tuple[str, str, str]) -> list[Mutant]:
+    stem = Path(file).stem
+    return [Mutant(f"{stem}_{name}", file, old, new) for name, old, new in faults]
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    *_hw(
+        "hw/bursts.py",
+        ("page_limit", "page_limit = (1 << _PAGE)", "page_limit = (2 << _PAGE)"),
+        ("longest_ignores_alignment", "(self._most << bus_bits) - within", "(self._most << bus_bits)"),
+        ("beats_ignore_alignment", "((within + size - 1) >> bus_bits)", "((size - 1) >> bus_bits)"),
+        ("row_start_at_new_plane", "for one in (plane_start, row_start, self.address)]",
+         "for one in (plane_start, self.address)]"),
+    ),
+    *_hw(
+        "hw/load.py",
+        ("border_right", "(column > run.pad_left + run.words)", "(column >= run.pad_left + run.words)"),
+        ("border_top", "(row < run.pad_top)", "(row <= run.pad_top)"),
+        ("border_rows_in_dram", "Mux(place.index[1] < run.pad_top, 0", "Mux(place.index[1] <= run.pad_top, 0"),
+        ("lane", "Mux(first_word, row_start[:bits], lane[:bits])", "Mux(first_word, 0, lane[:bits])"),
+        ("beat_order", "[*reversed(history[: beats - 1]), self.beat_data]",
+         "[self.beat_data, *reversed(history[: beats - 1])]"),
+        ("pad_value", "Mux(border, pad, word)", "Mux(border, 0, word)"),
+        ("frees_other_bank", "self.end_bank.eq(run.bank)", "self.end_bank.eq(waiting.bank)"),
+    ),
+    *_hw(
+        "hw/loops.py",
+        ("ring_mask", "(C(full, RING_BITS) << wrap)", "(C(full, RING_BITS) << wrap + 1)"),
+        ("inner_loops_go_on", "for inner in range(level, self.levels):", "for inner in range(level, level + 1):"),
+    ),
+    *_hw(
+        "hw/fetch.py",
+        ("credit", "+ want <= capacity", "+ want < capacity"),
+        ("arrival", "(dispatched != arrived)", "(dispatched != asked)"),
+    ),
+    *_hw(
+        "hw/tokens.py",
+        ("not_taken", "tokens + more - fewer", "tokens + more"),
+        ("lost_when_both_meet", "tokens + more - fewer", "tokens + (more & ~fewer) - fewer"),
+    ),
+    *_hw(
+        "hw/ports.py",
+        ("no_priority", "(want & (blocked | taken))", "(want & blocked)"),
+        ("one_holder", "_HOLDER_BITS = 4", "_HOLDER_BITS = 1"),
+    ),
+    *_hw(
+        "hw/matrix.py",
+        ("swap_early", 'step_first, 2, "swap")', 'step_first, 1, "swap")'),
+        ("hazard_gap", "hazard_left.eq(hazard)]", "hazard_left.eq(hazard - 1)]"),
+        ("accumulate_from_zero", "reduction_first & ~run.accumulate, run.signal", "reduction_first, run.signal"),
+        ("tile_early", "(rows_left <= 1) & (~shadow | begin)", "(rows_left <= 2) & (~shadow | begin)"),
+        ("first_word_of_step", "(words.index[4] == 0) & (words.index[5] == 0)", "words.index[5] == 0"),
+    ),
+    *_hw(
+        "hw/array.py",
+        ("weight_skew", '.as_signed(), column, f"weight_{column}")', '.as_signed(), 0, f"weight_{column}")'),
+        ("weight_row", "(row_index == row)", "(row_index[:-1] == row)"),
+        ("sum_one_bit_short", "16 + exact_log2(size)", "15 + exact_log2(size)"),
+    ),
+    *_hw(
+        "hw/memory.py",
+        ("bank_compare", "(client.bank == bank)", "(client.bank[1:] == bank >> 1)"),
+    ),
+    *_hw(
+        "hw/vector.py",
+        ("window_reads", "Mux(first_column | step_more, run", "Mux(first_column, run"),
+        ("window_skip", "Mux(step_more, skip, 0)", "0"),
+        ("sum_step", "(front.window_step + 1) * front", "front.window_step * front"),
+        ("same_bank_sources_at_once", "Mux(lane_groups == 0, late,", "Mux(lane_groups == 0, 1,"),
+        ("block_done", "word_done & place.at_end[1] & place.at_end[2]", "word_done & place.at_end[2]"),
+    ),
+    *_hw(
+        "hw/vector_loader.py",
+        ("set_let_go_early", "parameter_hold - 1", "parameter_hold - 2"),
+        ("next_set", "self.stream_set ^ self.streaming", "self.stream_set"),
+        ("one_descriptor", "front_descriptor_index.eq(~front_descriptor_index)",
+         "front_descriptor_index.eq(front_descriptor_index)"),
+    ),
+    *_hw(
+        "hw/vector_datapath.py",
+        ("window_width", "column <= width_3", "column < width_3"),
+        ("maximum_beside_window", "Mux(inside, element, 0x80)", "Mux(inside, element, 0)"),
+        ("table_sign", "Value.cast(source)[:8] ^ 0x80", "Value.cast(source)[:8]"),
+        ("convert_limit", "Mux(word > 127, 127", "Mux(word > 128, 127"),
+    ),
+    *_hw(
+        "hw/requantize.py",
+        ("tie", "even = half & (lost | whole[0])", "even = half"),
+        ("saturation", "Mux(overflow, limit, whole)", "whole"),
+        ("upper_half", 'register(4, right(1), "right_if_lower")', 'register(4, right(0), "right_if_lower")'),
+    ),
+    *_hw(
+        "hw/fixed_point.py",
+        ("half_of_negative", "half & (lost | ~negative)", "half"),
+        ("high_rounding_bit", "product[33]).as_signed(), product[0]", "product[33]).as_signed(), product[1]"),
+    ),
+    *_hw("hw/float32.py", ("tie", "return whole, Mux(tie, whole[0], half)", "return whole, half")),
+    *_hw(
+        "hw/two_source.py",
+        ("product_half", "product.at(2)[:11])", "product.at(2)[:10])"),
+        ("source_rounding", "rounds_away(value[0], lost, value[-1])", "value[0] & lost"),
+    ),
+    *_hw(
+        "hw/store.py",
+        ("strobe_stays", "kept_strobe.eq(0)", "kept_strobe.eq(kept_strobe)"),
+        ("buffer_place", "stored_at.eq(count - pop)", "stored_at.eq(count)"),
+        ("ends_at_first_response", "self.end.eq(self.response & responses.r_data[0])", "self.end.eq(self.response)"),
+        ("frees_other_bank", "self.free_bank.eq(run.bank)", "self.free_bank.eq(waiting.bank)"),
+    ),
+    *_hw(
+        "hw/core.py",
+        ("drain_ignored", " & (~header.drain | (in_flight == 0))", ""),
+        ("any_token_will_do", "((header.wait & ~there) == 0)", "((header.wait == 0) | ((header.wait & there) != 0))"),
+        ("busy_counter", 'f"{name}_busy").eq(engine.start_grant | (active != 0))', 'f"{name}_busy").eq(active != 0)'),
+        ("load_before_fetch", "Mux(held, holder, ~fetch.request_valid)", "Mux(held, holder, load_wants)"),
+    ),
+    *_hw(
+        "sim/numerics.py",
+        ("rounds_down", "np.rint(total.astype(np.float32) * multiplier)",
+         "np.floor(total.astype(np.float32) * multiplier)"),
+        ("upper_limit", "np.clip(values, low, high).astype(np.int8)", "np.clip(values, low, high - 1).astype(np.int8)"),
+        ("zero_point_sign", "scaled.astype(np.float64) + zero_point", "scaled.astype(np.float64) - zero_point"),
+        ("add_rounds_down", "np.rint(fused_multiply_add(a.astype", "np.floor(fused_multiply_add(a.astype"),
+        ("add_without_offset", "fused_multiply_add(b.astype(np.float32), rb, offset)",
+         "fused_multiply_add(b.astype(np.float32), rb, np.float32(0))"),
+    ),
+    *_hw(
+        "sim/functional.py",
+        ("pad_value", "np.uint8(load.pad_value & 0xFF)", "np.uint8(0)"),
+        ("border_top_and_bottom", "(load.pad_top, load.pad_bottom),", "(load.pad_bottom, load.pad_top),"),
+        ("accumulate_ignored", "if matrix.accumulate:", "if False:"),
+        ("maximum_of_rows_only", "a.max(axis=(3, 4))", "a[:, :, :, :, 0].max(axis=3)"),
+        ("sum_without_bias", 'np.int32(descriptor["bias"])', "np.int32(0)"),
+        ("per_channel_multiplier", "multiplier = blocks[:, 1].view(np.float32)[:, None, None]",
+         "multiplier = blocks[:, 1, :1].view(np.float32)[:, None, None]"),
+    ),
+    *_hw(
+        "sim/addressing.py",
+        ("kernel_column", "(matrix.kernel_width, matrix.act_stride_kernel_x)",
+         "(matrix.kernel_width, matrix.act_stride_x)"),
+        ("row_stride", "(matrix.height, matrix.act_stride_y)", "(matrix.height, matrix.act_stride_x)"),
+        ("weights_of_block", "(matrix.blocks, steps * config.array)", "(matrix.blocks, config.array)"),
+        ("ring_mask", "mask = (1 << self.wrap) - 1", "mask = (2 << self.wrap) - 1"),
+        ("window_step", "vector.window_step * vector.window_stride_x", "vector.window_stride_x"),
+    ),
+)  # fmt: skip
+"""Every fault, in the order in which they run."""
+
+
+def patched(mutant: Mutant, text: str) -> str:
+    """The text of the mutant's file, with the fault.
+
+    Raises:
+        TableError: when the old text is not there exactly once.
+    """
+    count = text.count(mutant.old)
+    if count != 1:
+        raise TableError(f"{mutant.name}: {mutant.old!r} must stand once in {mutant.file}, not {count} times")
+    return text.replace(mutant.old, mutant.new)
+
+
+# ---- in the copied tree: run until a difference shows; by what it does, and after how many programs or cases
+
+
+def _child(options: argparse.Namespace) -> None:
+    """Print a line of JSON for each mutant."""
+    if options.child == "together":
+        _child_together(options.seed, options.programs, options.only)
+    else:
+        run = _child_rtl if options.child == "rtl" else _child_sim
+        print(json.dumps(run(options.seed, options.programs)))
+
+
+def _child_rtl(seed: int, programs: int, verilog: str | None = None) -> dict:
+    from npukit.driver.rtl_device import RtlDevice
+    from npukit.isa.config import PRESETS
+
+    from npukit.verify.compare import compare_program
+    from npukit.verify.generator import random_program
+    from npukit.verify.runner import random_dram
+
+    config = PRESETS[CONFIG]
+    with RtlDevice(config, verilog=verilog, optimise=False, progress=lambda _: None) as device:
+        for index in range(programs):
+            name = f"{seed}/{index}"
+            made = random_program(config, name)
+            outcome = compare_program(device, made.instructions, made.memory, random_dram(name))
+            if outcome.first is not None:
+                error = outcome.first["what"] == "error"
+                found = ["bits"] * bool(outcome.bits) + ["cycles"] * bool(outcome.cycles)
+                return {"by": "error" if error else " and ".join(found), "after": index + 1, "first": outcome.first}
+    return {"by": None, "after": programs}
+
+
+def _child_together(seed: int, programs: int, names: list[str]) -> None:
+    choice = Path("choice.hex").resolve()
+    verilog = _selectable([mutant for mutant in MUTANTS if mutant.name in names], choice)
+    for number, name in enumerate([UNCHANGED, *names]):
+        choice.write_text(f"{number:02x}")
+        begun = time.perf_counter()
+        found = _child_rtl(seed, programs, verilog)
+        print(json.dumps({"name": name, "seconds": time.perf_counter() - begun, **found}), flush=True)
+
+
+def _faulty(mutant: Mutant) -> type:
+    """The class of the mutant's block, with the fault."""
+    module_name, class_name = TOGETHER[mutant.file]
+
+    def load(file: str, text: str) -> ModuleType:
+        module = ModuleType(f"{file.removesuffix('.py').replace('/', '.')}_{mutant.name}")
+        sys.modules[module.__name__] = module
+        exec(compile(text, f"{mutant.name}/{file}", "exec"), vars(module))
+        return module
+
+    package = Path(sys.modules["npukit"].__path__[0])
+    faulty = load(mutant.file, patched(mutant, (package / mutant.file).read_text(encoding="utf-8")))
+    if Path(mutant.file).stem == module_name:
+        return getattr(faulty, class_name)
+    # a file of functions: the block gets those with the fault
+    block_file = f"hw/{module_name}.py"
+    block = load(block_file, (package / block_file).read_text(encoding="utf-8"))
+    vars(block).update({name: getattr(faulty, name) for name in faulty.__all__ if name in vars(block)})
+    return getattr(block, class_name)
+
+
+def _selectable(mutants: list[Mutant], choice: Path) -> str:
+    """Verilog of a core in which the file `choice` says, by a number from 1 on, which mutant there is; 0 is none."""
+    from amaranth import Instance, Module, Signal, Value
+    from amaranth.lib.wiring import In
+    from npukit.hw import core
+    from npukit.hw.verilog import MODULE, component_verilog
+    from npukit.isa.config import PRESETS
+
+    chosen = Signal(8)
+
+    def several(base: type, others: list[tuple[int, type]]) -> type:
+        def remember(self, *arguments, **named) -> None:
+            self._arguments = arguments, named
+            base.__init__(self, *arguments, **named)
+
+        def elaborate(self, platform: object) -> Module:
+            m = Module()
+            arguments, named = self._arguments
+            instances = [(number, kind(*arguments, **named)) for number, kind in ((0, base), *others)]
+            mine = list(self.signature.flatten(self))
+            outputs = []
+            for number, instance in instances:
+                m.submodules[f"mutant_{number}"] = instance
+                theirs = list(instance.signature.flatten(instance))
+                pairs = [
+                    (Value.cast(a), Value.cast(b), member)
+                    for (_, member, a), (_, _, b) in zip(mine, theirs, strict=True)
+                ]
+                m.d.comb += [inner.eq(outer) for outer, inner, member in pairs if member.flow == In]
+                outputs.append((number, [outer.eq(inner) for outer, inner, member in pairs if member.flow != In]))
+            with m.Switch(chosen):
+                for number, statements in outputs[1:]:
+                    with m.Case(number):
+                        m.d.comb += statements
+                with m.Default():
+                    m.d.comb += outputs[0][1]
+            return m
+
+        return type(base.__name__, (base,), {"__init__": remember, "elaborate": elaborate})
+
+    faulty: dict[tuple[str, str], list[tuple[int, type]]] = {}
+    for number, mutant in enumerate(mutants, 1):
+        faulty.setdefault(TOGETHER[mutant.file], []).append((number, _faulty(mutant)))
+    modules = [module for name, module in sys.modules.items() if name.startswith("npukit.hw.")]
+    for (module_name, class_name), others in faulty.items():
+        base = getattr(importlib.import_module(f"npukit.hw.{module_name}"), class_name)
+        replacement = several(base, others)
+        for module in modules:
+            if getattr(module, class_name, None) is base:
+                setattr(module, class_name, replacement)
+
+    class Core(core.Core):
+        def elaborate(self, platform: object) -> Module:
+            m = super().elaborate(platform)
+            m.submodules.choice = Instance("mutant_choice", o_number=chosen)
+            return m
+
+    selector = f"""
+module mutant_choice(output [7:0] number);
+  reg [7:0] file [0:0];
+  initial $readmemh("{choice}", file);
+  assign number = file[0];
+endmodule
+"""
+    return component_verilog(Core(PRESETS[CONFIG]), MODULE) + selector
+
+
+def _child_sim(seed: int, cases: int) -> dict:
+    """The digits network first: it adds, pools and averages, which convolutions do not."""
+    import onnx
+    import properties
+
+    from npukit import Session, zoo
+    from npukit.compare import Oracle, compare
+
+    try:
+        model = onnx.load_from_string(zoo.load("digits"))
+        session = Session(model, config=CONFIG, capture=True)
+        inputs = {"image": zoo.digits_heldout()[0][0]}
+        found = compare(session, Oracle(model), inputs, session.run(inputs))
+    except Exception as error:
+        return {"by": "error", "after": 0, "first": f"digits: {type(error).__name__}: {error}"}
+    if found.mismatches:
+        return {"by": "bits", "after": 0, "first": f"digits: {found.first_mismatch}"}
+    for index in range(cases):
+        report = properties.run(seed + index, 1)
+        if report.failures:
+            return {"by": "bits" if report.mismatches else "error", "after": index + 1, "first": report.failures[0]}
+    return {"by": None, "after": cases}
+
+
+# ---- around it
+
+
+class _Workspace:
+    """A copy of the packages in which one mutant at a time is put."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "npukit", folder / "npukit", ignore=ignore)
+        for name in FOLDERS:
+            shutil.copytree(ROOT / name, folder / "npukit" / name, ignore=ignore)
+        for name in TESTS:
+            shutil.copy(ROOT / "tests" / name, folder)
+
+    def run(self, mutant: Mutant | None, check: str, options: argparse.Namespace) -> dict:
+        """Put the fault in, run the check, take it out."""
+        path = self.folder / "npukit" / mutant.file if mutant else None
+        original = path.read_bytes() if path else b""
+        try:
+            if mutant and path:
+                path.write_text(patched(mutant, original.decode()))
+            lines, problem = self._start(check, options, [])
+            return {"problem": problem} if problem else json.loads(lines[-1])
+        finally:
+            if path:
+                path.write_bytes(original)
+            for name in ("rtl", "verilog"):
+                shutil.rmtree(self.folder / "cache" / "npukit" / name, ignore_errors=True)
+
+    def run_together(self, mutants: list[Mutant], options: argparse.Namespace, report: Callable[[dict], None]) -> str:
+        """Check mutants in one model; what went wrong, if something did."""
+        only = [part for mutant in mutants for part in ("--only", mutant.name)]
+        return self._start("together", options, only, lambda line: report(json.loads(line)))[1]
+
+    def _start(
+        self,
+        check: str,
+        options: argparse.Namespace,
+        more: list[str],
+        report: Callable[[str], None] = lambda line: None,
+    ) -> tuple[list[str], str]:
+        cases = options.cases if check == "sim" else options.programs
+        # no bytecode: it is told from its source by second and size, which a fault may keep
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.folder),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+        }
+        # but Yosys, which is translated once for a minute or more, from where it is
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        environment.setdefault("YOWASP_CACHE_DIR", str(cache / "YoWASP"))
+        command = [sys.executable, str(self.folder / "mutants.py"), "--child", check]
+        command += ["--seed", str(options.seed), "--programs", str(cases), *more]
+        lines = []
+        with (
+            tempfile.TemporaryFile("w+") as errors,
+            subprocess.Popen(
+                command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+            ) as process,
+        ):
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line)
+                report(line)
+            if process.wait() == 0:
+                return lines, ""
+            errors.seek(0)
+            return lines, "\n".join(errors.read().strip().splitlines()[-8:]) or f"exit code {process.returncode}"
+
+
+def _verdict(name: str, found: dict, unit: str) -> tuple[str, bool]:
+    """A line for the mutant, and whether all is well."""
+    if "problem" in found:
+        return f"does not build or run:\n{found['problem']}", False
+    if name.startswith(UNCHANGED):
+        same = found["by"] is None
+        return f"no difference in {found['after']} {unit}" if same else f"DIFFERS: {found['first']}", same
+    if found["by"] is None:
+        return f"SURVIVED {found['after']} {unit}", False
+    first = found["first"]
+    detail = first if isinstance(first, str) else first.get("message") or first["what"]
+    return f"caught by {found['by']} after {found['after']} {unit} ({str(detail).splitlines()[0][:90]})", True
+
+
+class _Run:
+    """Runs mutants and prints how each fared."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.outcomes: Counter[str] = Counter()
+        self.bad: list[str] = []
+
+    def note(self, name: str, found: dict, seconds: float, unit: str) -> None:
+        """Print and count an outcome."""
+        text, good = _verdict(name, found, unit)
+        if not good:
+            self.bad.append(name)
+        elif not name.startswith(UNCHANGED):
+            self.outcomes[found["by"]] += 1
+        print(f"{name}: {text}, {seconds:.0f} s", flush=True)
+
+    def together(self, folder: Path, mutants: list[Mutant]) -> None:
+        """All in one model."""
+        print(f"{len(mutants)} mutants in one model, which takes some minutes to build", flush=True)
+        missing = [mutant.name for mutant in mutants]
+
+        def report(found: dict) -> None:
+            if found["name"] in missing:
+                missing.remove(found["name"])
+            self.note(found["name"], found, found["seconds"], "programs")
+
+        problem = _Workspace(folder).run_together(mutants, self.options, report)
+        for name in missing:
+            self.note(name, {"problem": problem}, 0, "programs")
+
+    def alone(self, folder: Path, chosen: list[tuple[str, Mutant | None, str]]) -> None:
+        """One after the other, or as many at once as asked for."""
+        jobs = self.options.jobs
+        free = [_Workspace(folder / str(job)) for job in range(jobs)]
+
+        def work(one: tuple[str, Mutant | None, str]) -> None:
+            name, mutant, check = one
+            begun = time.perf_counter()
+            workspace = free.pop()
+            try:
+                found = workspace.run(mutant, check, self.options)
+            finally:
+                free.append(workspace)
+            self.note(name, found, time.perf_counter() - begun, "programs" if check == "rtl" else "convolutions")
+
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(work, chosen))
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description="Put small faults in, one at a time; each must be found.")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this mutant alone; repeatable")
+    parser.add_argument("--list", action="store_true", help="name the mutants and leave")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants at once (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the first program (default: 1)")
+    parser.add_argument("--programs", type=int, default=300, metavar="N", help="random programs (default: 300)")
+    parser.add_argument("--cases", type=int, default=100, metavar="N", help="random convolutions (default: 100)")
+    parser.add_argument("--child", choices=("rtl", "sim", "together"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        _child(options)
+        return 0
+    for mutant in MUTANTS:
+        patched(mutant, (ROOT / mutant.file).read_text(encoding="utf-8"))
+    if options.list:
+        for mutant in MUTANTS:
+            print(f"{mutant.name:32} {mutant.file}: {mutant.old}  ->  {mutant.new or '(nothing)'}")
+        return 0
+    unknown = set(options.only) - {mutant.name for mutant in MUTANTS}
+    if unknown:
+        raise SystemExit(f"mutants: no mutant is called {min(unknown)} (see --list)")
+    mutants = [mutant for mutant in MUTANTS if mutant.name in options.only or not options.only]
+    run = _Run(options)
+    with tempfile.TemporaryDirectory(prefix="npukit-mutants-") as name:
+        alone: list[tuple[str, Mutant | None, str]] = [(one.name, one, one.check) for one in mutants]
+        if not options.only:
+            together = [one for one in mutants if one.file in TOGETHER]
+            run.together(Path(name, "together"), together)
+            rest = [one for one in alone if one[1] not in together]
+            alone = [(f"{UNCHANGED}_{check}", None, check) for check in ("rtl", "sim")] + rest
+        run.alone(Path(name), alone)
+    caught = ", ".join(f"{count} by {by}" for by, count in sorted(run.outcomes.items()))
+    print(f"{sum(run.outcomes.values())} of {len(mutants)} mutants caught ({caught})")
+    if run.bad:
+        print(f"not as it should be: {', '.join(run.bad)}")
+    return 1 if run.bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""The table of faults fits the sources: no mutant can rot silently. Nothing is built here."""
+
+import importlib.util
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+_spec = importlib.util.spec_from_file_location("npukit_mutants", Path(__file__).with_name("mutants.py"))
+assert _spec is not None and _spec.loader is not None
+mutants = importlib.util.module_from_spec(_spec)
+sys.modules[_spec.name] = mutants  # dataclasses look their module up
+_spec.loader.exec_module(mutants)
+
+
+@pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.name)
+def test_fault_applies_and_still_compiles(mutant) -> None:
+    text = (mutants.ROOT / mutant.file).read_text(encoding="utf-8")
+    changed = mutants.patched(mutant, text)
+    assert changed != text
+    compile(changed, mutant.file, "exec")
+
+
+def test_text_that_is_not_there_once_is_refused() -> None:
+    mutant = mutants.Mutant("name", "hw/core.py", "a", "b")
+    with pytest.raises(mutants.TableError, match="name: 'a' must stand once in hw/core.py, not 0 times"):
+        mutants.patched(mutant, "c")
+    with pytest.raises(mutants.TableError, match="not 2 times"):
+        mutants.patched(mutant, "aa")
+
+
+def test_there_are_enough_and_names_are_unique() -> None:
+    checks = Counter(mutant.check for mutant in mutants.MUTANTS)
+    assert checks["rtl"] >= 30
+    assert checks["sim"] >= 10
+    assert len({mutant.name for mutant in mutants.MUTANTS}) == len(mutants.MUTANTS)
