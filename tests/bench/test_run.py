@@ -39,7 +39,7 @@ def test_measures_and_replaces_only_its_own_section(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "benchmarks.md"
-    sizes = bench.Sizes(repetitions=1, processes=0, images=2)
+    sizes = bench.Sizes(repetitions=1, processes=0, images=2, rtl=())
     monkeypatch.setattr(bench, "_QUICK", sizes)
     assert bench.main(["--quick", "--output", str(path)]) == 0
     printed = capsys.readouterr().out
