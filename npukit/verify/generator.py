@@ -241,13 +241,14 @@ class _Generator:
     def _descriptor(self, operation: Operation) -> NDArray[np.uint32]:
         random = self.random
         values: dict[str, float | int] = {}
-        ties = random.random() < 0.3
+        ties = random.random() < 0.5
         for field in descriptor_lanes(self.config, operation):
             if field.is_float and ties:  # exact, so that halves come up
                 values[field.name] = (
                     random.randint(-64, 64) / 2
                     if field.name == "offset"
-                    else random.choice([-1, 1, 1]) * 2.0 ** random.randint(-8, 1)
+                    else random.choice([-1, 1, 1])
+                    * 2.0 ** (random.randint(-9, -1) if field.name == "multiplier" else random.randint(-3, 0))
                 )
             elif field.is_float:
                 values[field.name] = random.choice([-1, 1, 1]) * random.uniform(0.5, 2) * 2.0 ** random.randint(-12, 3)
