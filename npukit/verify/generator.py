@@ -253,8 +253,8 @@ class _Generator:
             elif field.is_float:
                 values[field.name] = random.choice([-1, 1, 1]) * random.uniform(0.5, 2) * 2.0 ** random.randint(-12, 3)
             elif field.name == "value":  # of FILL, also around the ends of int8, where CONVERT begins to clamp
-                near = random.choice([-128, 127]) + random.randint(-2, 2)
-                values[field.name] = random.choice([near, random.randrange(-(1 << 31), 1 << 31)])
+                near = random.choice([-129, -128, 127, 128, 128])
+                values[field.name] = random.choice([near, near, random.randrange(-(1 << 31), 1 << 31)])
             elif field.name.endswith("multiplier"):
                 values[field.name] = random.randrange(1 << 30, 1 << 31)
             elif field.name.endswith("shift") and field.signed:
