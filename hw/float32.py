@@ -192,7 +192,9 @@ def round_sum(pipeline: Pipeline, cycle: int, total: Staged, exponent: Staged) -
         cycle + 2. A sum of 0 has exponent 0.
     """
     value = total.at(cycle)
-    changes = value[:-1] ^ value[-1].replicate(SUM_BITS - 1)
+    # a signal, so that the expression stands once in the netlist and not in every term of the search
+    changes = Signal(SUM_BITS - 1, name="changes")
+    pipeline.module.d.comb += changes.eq(value[:-1] ^ value[-1].replicate(SUM_BITS - 1))
     lead = pipeline.register(cycle, leading_zeros(changes), "lead")
     zero = pipeline.register(cycle, value == 0, "sum_is_zero")
 
