@@ -1,6 +1,5 @@
 """What scheduling produces: instructions in program order whose addresses are still open."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -92,4 +91,3 @@ class Plan:
 
     tasks: list[Task] = field(default_factory=list)
     constants: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
-    notes: dict[int, Mapping[str, object]] = field(default_factory=dict)

@@ -8,12 +8,11 @@ Engines execute in order and their writes happen in order.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from npukit.isa.assembly import format_instruction
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import descriptor_words, tap_words
+from npukit.isa.descriptors import descriptor_words
 from npukit.isa.instructions import (
     ENGINES,
     Engine,
@@ -30,16 +29,7 @@ from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands
 from numpy.typing import NDArray
 
-__all__ = ["DramRange", "Finding", "JudgeError", "judge", "refuse"]
-
-
-class DramRange(Protocol):
-    """Anything that lies in DRAM from `start` for `size` bytes."""
-
-    @property
-    def start(self) -> int: ...
-    @property
-    def size(self) -> int: ...
+__all__ = ["Finding", "JudgeError", "judge", "refuse"]
 
 
 @dataclass(frozen=True)
@@ -196,7 +186,6 @@ class _Judge:
                     f"{self._name(index)}: window {vector.window_height}x{vector.window_width} exceeds "
                     f"max_window {self.config.max_window}",
                 )  # fmt: skip
-            assert tap_words(self.config, vector) >= 0
 
     def _bounds(self, index: int, operand: Operand) -> None:
         memory = operand.memory

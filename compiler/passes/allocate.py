@@ -1,6 +1,6 @@
 """allocate: addresses for every buffer on chip and every tensor in DRAM."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 
@@ -166,7 +166,7 @@ def _dram_lives(subgraph: Subgraph, plan: Plan) -> dict[str, tuple[int, int]]:
         if task.dram is not None and task.dram.tensor in subgraph.tensors:
             born, _ = lives.get(task.dram.tensor, (index, index))
             lives[task.dram.tensor] = (born, index)
-    end: Hashable = len(plan.tasks)
+    end = len(plan.tasks)
     for name in subgraph.inputs:
         lives[name] = (-1, lives.get(name, (-1, -1))[1])
     for name in subgraph.outputs:
