@@ -25,6 +25,14 @@ def add_parsers(commands) -> None:
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the first (default: 1)")
     parser.add_argument("--replay", metavar="F", help="run a saved program again instead")
     parser.add_argument("--dram-latency", type=int, default=20, metavar="N", help="for --replay (default: 20)")
+    for name in ("read", "write"):
+        parser.add_argument(
+            f"--{name}-bursts",
+            type=int,
+            default=16,
+            metavar="N",
+            help=f"for --replay: {name} bursts in flight (default: 16)",
+        )
     parser.add_argument("--vcd", metavar="F", help="for --replay: write a waveform")
     parser.add_argument("-o", "--output", metavar="DIR", default=".", help="folder for programs that differ")
     add_config(parser)
@@ -77,7 +85,11 @@ def _check(config: NpuConfig) -> None:
 def _describe(first: dict) -> str:
     text = "first difference: " + ", ".join(f"{key} {value}" for key, value in first.items())
     if "file" in first:
-        text += f"\nrepeat with: npukit verify --replay {first['file']} --dram-latency {first['dram']['latency']}"
+        dram = first["dram"]
+        text += (
+            f"\nrepeat with: npukit verify --replay {first['file']} --dram-latency {dram['latency']} "
+            f"--read-bursts {dram['read_bursts']} --write-bursts {dram['write_bursts']}"
+        )
     return text
 
 
@@ -88,11 +100,17 @@ def _replay(options: argparse.Namespace) -> int:
         raise UsageError(f"cannot read {options.replay}: {error.strerror}") from None
     say_config(options, program.config)
     _check(program.config)
+    try:
+        dram = DramModel(
+            latency=options.dram_latency, read_bursts=options.read_bursts, write_bursts=options.write_bursts
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     from npukit.driver.rtl_device import RtlDevice
     from npukit.verify.runner import replay
 
     with RtlDevice(program.config, vcd=options.vcd) as device:
-        outcome = replay(device, program, DramModel(latency=options.dram_latency))
+        outcome = replay(device, program, dram)
     if options.json:
         print_json(
             {
