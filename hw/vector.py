@@ -8,7 +8,7 @@ from npukit.hw.engine import engine_members
 from npukit.hw.layout import instruction_layout
 from npukit.hw.loops import LoopNest, ring
 from npukit.hw.memory import ReadPort, WritePort, read_port, write_port
-from npukit.hw.vector_datapath import VectorDatapath
+from npukit.hw.vector_datapath import VectorDatapath, window_slot_bits
 from npukit.hw.vector_loader import VectorLoader
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import TWO_SOURCE_OPERATIONS, Memory, Operation, Vector
@@ -174,6 +174,8 @@ class VectorEngine(wiring.Component):
         fresh = Signal(5)
         m.d.comb += fresh.eq(Mux(first_column | step_more, run.window_width, run.window_step) + 1)
         reads_done = Signal(5)
+        window_start = Signal(window_slot_bits(config))
+        """Slot of the row-windows for the first word that this output reads."""
         late = Signal()
         """Two sources in one bank and one pass: this is the first cycle, which only reads."""
         reading, passing, last_pass, word_done = Signal(), Signal(), Signal(), Signal()
@@ -218,6 +220,7 @@ class VectorEngine(wiring.Component):
                     following = Mux(place.at_end[2], 0, Mux(reading, moved, read_column) + Mux(step_more, skip, 0))
                     m.d.sync += [
                         window_y.eq(0), row_offset.eq(0), column.eq(following), read_column.eq(following),
+                        window_start.eq(window_start + fresh),
                     ]  # fmt: skip
         with m.If(streaming & summing & last_pass):
             m.d.sync += [window_x.eq(window_x + 1), read_column.eq(moved)]
@@ -271,6 +274,8 @@ class VectorEngine(wiring.Component):
             datapath.read_b.eq(b_now),
             datapath.read_window.eq(reading & windowed),
             datapath.window_row.eq(window_y),
+            datapath.window_slot.eq(window_start + reads_done),
+            datapath.window_newest.eq(window_start + fresh - 1),
             datapath.window_width.eq(run.window_width),
             datapath.lane_group.eq(lane_group),
             datapath.tap_group.eq(tap_group),

@@ -5,13 +5,11 @@ requantisers in c + 7 and the two-source lanes in c + 4, and its lanes of the re
 c + 19; the word is written in c + 20, whatever the operation.
 """
 
-from itertools import pairwise
-
 from amaranth import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory as Ram
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for, ceil_log2
+from amaranth.utils import bits_for, ceil_log2, exact_log2
 from npukit.hw.delay import delay, delay_in_memory
 from npukit.hw.multiplier import Multiplier
 from npukit.hw.requantize import RequantizeLane
@@ -22,7 +20,7 @@ from npukit.isa.descriptors import LaneField, descriptor_lanes
 from npukit.isa.instructions import Operation
 from npukit.isa.timing import TABLE_LOAD_CYCLES, Timing
 
-__all__ = ["VectorDatapath"]
+__all__ = ["VectorDatapath", "window_slot_bits"]
 
 _OPERANDS = 4
 _REQUANTIZE = 7
@@ -30,9 +28,16 @@ _COLLECT = 19
 _DESCRIPTOR_LANES = 8
 
 
+def window_slot_bits(config: NpuConfig) -> int:
+    """Bits that name a word of a row-window: it has a power of two of them, at least one for each tap of a pass."""
+    return ceil_log2(max(config.max_window, config.vector_taps))
+
+
 class VectorDatapath(wiring.Component):
     """Members: the control of the present stream cycle, the read ports' data, and what PAR returns.
 
+    window_slot: where the word read in this cycle goes in its row-window; window_newest: where the last one
+        of the window's row is.
     act_result, acc_result: the result word, in the cycle of its write.
     """
 
@@ -53,6 +58,8 @@ class VectorDatapath(wiring.Component):
                 "read_b": In(1),
                 "read_window": In(1),
                 "window_row": In(4),
+                "window_slot": In(window_slot_bits(config)),
+                "window_newest": In(window_slot_bits(config)),
                 "window_width": In(4),
                 "lane_group": In(self._lane_bits),
                 "tap_group": In(4),
@@ -169,7 +176,7 @@ class VectorDatapath(wiring.Component):
         return descriptors, parameters, self._taps(m), self._table(m)
 
     def _taps(self, m: Module) -> list[list[Value]]:
-        """The taps of the pass that is 3 cycles old: [tap][lane] of 8 bits, all lanes of the word.
+        """The taps of the pass that is 3 cycles old: [tap][lane] of 8 bits, of its lane group.
 
         Words of four taps a lane lie in as many memories as one pass may reach into, in turn.
         """
@@ -201,13 +208,13 @@ class VectorDatapath(wiring.Component):
             word = Signal(8 * config.wide_word_bytes, name=f"tap_word_{k}")
             m.d.comb += word.eq(Array(outputs)[(first + k) % banks])
             rotated.append(word)
+        group = delay(m, self.lane_group, 3, "tap_lane_group")
+        runs = []
+        for k in range(config.vector_lanes):
+            runs.append(Cat(*(self._lane(m, word, group, k, config.vector_lanes, 32) for word in rotated)))
         found = []
         for tap in range(config.vector_taps):
-            per_lane = []
-            for lane in range(config.array):
-                run = Cat(*(word.word_select(lane, 32) for word in rotated))
-                per_lane.append(run.word_select((place[:2] + tap)[: bits_for(4 * banks - 1)], 8))
-            found.append(per_lane)
+            found.append([Array(run.word_select(tap + k, 8) for k in range(4))[place[:2]] for run in runs])
         return found
 
     def _table(self, m: Module) -> tuple[Value, Value, Value]:
@@ -341,37 +348,56 @@ class VectorDatapath(wiring.Component):
 
     # ---- windows
 
+    def _window(self, m: Module) -> list[tuple[Value, Value]]:
+        """The pass that is 3 cycles old: for each tap, the word of its column, and whether the window has that column.
+
+        A row-window is a ring of words. Its columns lie in as many memories as a pass reads columns, in turn.
+        """
+        config = self._config
+        word, tap_count = 8 * config.word_bytes, config.vector_taps
+        slot_bits = window_slot_bits(config)
+        banks = 1 << ceil_log2(tap_count)
+        bank_bits, row_bits = exact_log2(banks), bits_for(config.max_window - 1)
+        read = delay(m, self.read_window, 2, "read_window")
+        row_in = delay(m, self.window_row, 2, "window_row_in")[:row_bits]
+        slot_in = delay(m, self.window_slot, 2, "window_slot_in")
+        row = delay(m, self.window_row, 3, "window_row")[:row_bits]
+        width = delay(m, self.window_width, 3, "window_width")
+        newest = delay(m, self.window_newest, 3, "window_newest")
+        column = Signal(6, name="tap_column")
+        first = Signal(slot_bits, name="tap_slot")
+        m.d.comb += [
+            column.eq(delay(m, self.tap_group, 3, "tap_group") * tap_count),
+            first.eq(newest - width + column),
+        ]
+        outputs = []
+        for bank in range(banks):
+            turns = slot_bits - bank_bits
+            m.submodules[f"window_{bank}"] = ram = Ram(shape=word, depth=1 << (row_bits + turns), init=[])
+            write_port, read_port = ram.write_port(), ram.read_port(domain="comb")
+            turn = Signal(turns, name=f"window_turn_{bank}")
+            m.d.comb += [
+                write_port.en.eq(read & (slot_in[:bank_bits] == bank)),
+                write_port.addr.eq(Cat(slot_in[bank_bits:], row_in)),
+                write_port.data.eq(self.a_data),
+                # the turn in which a slot from `first` on lies in this memory
+                turn.eq((first + (banks - 1 - bank)) >> bank_bits),
+                read_port.addr.eq(Cat(turn, row)),
+            ]
+            outputs.append(read_port.data)
+        selected = []
+        for tap in range(tap_count):
+            chosen = Signal(word, name=f"tap_word_{tap}")
+            m.d.comb += chosen.eq(Array(outputs)[(first + tap)[:bank_bits]] if banks > 1 else outputs[0])
+            selected.append((chosen, column + tap <= width))
+        return selected
+
     def _accumulate(self, m: Module, a: Value, group: Value, taps) -> list[Value]:
         """The running sum or maximum of each lane, seven cycles after its latest pass."""
         config = self._config
-        lanes, most, tap_count = config.vector_lanes, config.max_window, config.vector_taps
-        word = 8 * config.word_bytes
-        read = delay(m, self.read_window, 2, "read_window")
-        row_in = delay(m, self.window_row, 2, "window_row_in")
-        windows = [[Signal(word, name=f"window_{y}_{x}", reset_less=True) for x in range(most)] for y in range(most)]
-        """Newest word first."""
-        for y, row in enumerate(windows):
-            with m.If(read & (row_in == y)):
-                m.d.sync += row[0].eq(self.a_data)
-                for newer, older in pairwise(row):
-                    m.d.sync += older.eq(newer)
-
-        row_3 = delay(m, self.window_row, 3, "window_row")
-        width_3 = delay(m, self.window_width, 3, "window_width")
-        tap_3 = delay(m, self.tap_group, 3, "tap_group")
-        group_3 = delay(m, self.lane_group, 3, "lane_group")
-        selected = []
-        for tap in range(tap_count):
-            column = Signal(6, name=f"tap_column_{tap}")
-            inside = Signal(name=f"tap_inside_{tap}")
-            m.d.comb += [
-                column.eq(tap_3 * tap_count + tap),
-                inside.eq(column <= width_3),
-            ]
-            chosen = Signal(word, name=f"tap_word_{tap}")
-            choices = Array(Array(row) for row in windows)
-            m.d.comb += chosen.eq(choices[row_3][(width_3 - column)[:4]])
-            selected.append((chosen, inside))
+        lanes = config.vector_lanes
+        group_3 = delay(m, self.lane_group, 3, "group_3")
+        selected = self._window(m)
 
         operation_5 = delay(m, self.operation, 5, "operation_5")
         operation_6 = delay(m, self.operation, 6, "operation_6")
@@ -386,7 +412,7 @@ class VectorDatapath(wiring.Component):
             products, elements = [], []
             for tap, (chosen, inside) in enumerate(selected):
                 element = self._lane(m, chosen, group_3, k, lanes, 8)
-                weight = self._lane(m, Cat(*taps[tap]), group_3, k, lanes, 8)
+                weight = taps[tap][k]
                 m.submodules[f"tap_{k}_{tap}"] = multiply = Multiplier(8, 8)
                 m.d.comb += [
                     multiply.a.eq(element.as_signed()),

