@@ -7,13 +7,11 @@ their ratio, because absolute times drift.
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -29,6 +27,7 @@ from npukit.isa.instructions import End, Engine, Instruction
 from npukit.isa.program import Program
 from npukit.sim.judge import judge, refuse
 from npukit.sim.timing import simulate_timing
+from sections import machine, write_section
 
 from npukit import NpuConfig, Session, zoo
 
@@ -39,8 +38,7 @@ CYCLES = 2_000_000
 """Cycles that the repeated program takes at least."""
 GOAL = 10.0
 """Mcycles/s that timing alone is to reach."""
-_BEGIN = "<!-- begin: written by bench/run.py -->\n"
-_END = "<!-- end: written by bench/run.py -->\n"
+_PACKAGES = ("npukit", "numpy", "numba", "onnxruntime")
 _TITLE = "# Benchmarks\n\nMeasured by `make bench`. Medians; the range of all repetitions in brackets.\n\n"
 _CHILD = "import sys; from npukit.cli import main; sys.exit(main())"
 
@@ -219,26 +217,12 @@ def _compile(sizes: Sizes) -> list[str]:
     ]
 
 
-def _machine() -> str:
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-        model = names[0] if names else model
-    except OSError:
-        pass
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    packages = ", ".join(f"{name} {version(name)}" for name in ("npukit", "numpy", "numba", "onnxruntime"))
-    load = f"load average {os.getloadavg()[0]:.1f} before"
-    return f"{model}, {cores} cores, {load}; Python {platform.python_version()}, {packages}."
-
-
 def measure(sizes: Sizes) -> str:
     """The measured part of docs/benchmarks.md, as Markdown."""
     program = compile_model(zoo.load("digits"), NpuConfig()).programs[0]
     head = "| | |\n|---|---|\n"
     parts = [
-        f"Machine: {_machine()}\n",
+        f"Machine: {machine(*_PACKAGES)}\n",
         f"{sizes.repetitions} repetitions of {sizes.images} images; {sizes.processes} of whole processes.\n",
         "## Simulator, timing alone\n",
         "`simulate_timing` on `digits` repeated, each copy after the one before, on one core.\n",
@@ -258,16 +242,6 @@ def measure(sizes: Sizes) -> str:
     return "\n".join(parts)
 
 
-def _write(path: Path, text: str) -> None:
-    """Replace what an earlier run wrote into the document; what stands around it stays."""
-    document = path.read_text(encoding="utf-8") if path.exists() else _TITLE + _BEGIN + _END
-    before, begin, rest = document.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        raise SystemExit(f"{path} has no lines {_BEGIN.strip()} and {_END.strip()} to write between")
-    path.write_text(f"{before}{_BEGIN}\n{text}\n{_END}{after}", encoding="utf-8")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write docs/benchmarks.md unless `--quick`."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -277,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = measure(_QUICK if options.quick else _FULL)
     print(text)
     if options.output is not None or not options.quick:
-        _write(options.output or DOCUMENT, text)
+        write_section(options.output or DOCUMENT, "bench/run.py", _TITLE, text)
     return 0
 
 

@@ -49,5 +49,5 @@ class RegisteredPins(Elaboratable):
         seen = Signal(len(Cat(*outputs)), reset_less=True)
         folded = Signal(len(seen), reset_less=True)
         m.d.sync += [chain.eq(Cat(self.data_in, chain)), seen.eq(Cat(*outputs)), folded.eq(seen ^ (folded >> 1))]
-        m.d.comb += [Cat(*inputs).eq(chain), self.data_out.eq(folded[0])]
+        m.d.comb += [Value.cast(Cat(*inputs)).eq(chain), self.data_out.eq(folded[0])]
         return m

@@ -17,9 +17,10 @@ class BurstGenerator(wiring.Component):
     """Presents one burst a cycle from the cycle after `load` on; `take` moves to the next.
 
     Members:
-        load: with planes, rows (counts - 1), row_bytes, address and strides, which hold still until `done`.
+        load: with start and row_bytes; nothing is presented then. row_bytes, planes, rows (counts - 1) and strides
+            hold still from the next cycle on, until `valid` falls.
         valid: a burst is presented; address: its first byte; beats: its beats - 1; last: none follows.
-        outside: the burst ends past `limit`.
+        outside: the burst's row ends past `limit`.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -48,48 +49,51 @@ class BurstGenerator(wiring.Component):
         bus_bits = exact_log2(self._bus)
         plane, row = Signal(12), Signal(12)
         plane_start, row_start, left = Signal(ADDRESS_BITS), Signal(ADDRESS_BITS), Signal(25)
-        # bytes of the three limits, each from the burst's first byte
-        within = self.address[:bus_bits]
-        beats_limit = (self._most << bus_bits) - within
-        page_limit = (1 << _PAGE) - self.address[:_PAGE]
-        most = Mux(page_limit < beats_limit, page_limit, beats_limit)
-        size = Signal(16)
-        row_done = Signal()
+        size, row_done = Signal(13), Signal()
         m.d.comb += [
-            row_done.eq(left <= most),
-            size.eq(Mux(row_done, left, most)),
-            self.beats.eq((within + size - 1) >> bus_bits),
+            self.beats.eq((self.address[:bus_bits] + size - 1) >> bus_bits),
             self.last.eq(row_done & (row == self.rows) & (plane == self.planes)),
-            self.outside.eq(self.address + size > self.limit),
         ]
+
+        # what follows: the next burst of the row, the next row, or the first row of all. That nothing is presented
+        # says that it is the first, as `load` comes too late to choose with
+        last_row = row == self.rows
+        moved = Mux(last_row, plane_start, row_start) + Mux(last_row, self.plane_stride, self.row_stride)
+        next_start, next_address = Signal(ADDRESS_BITS), Signal(ADDRESS_BITS)
+        next_left, next_size = Signal(25), Signal.like(size)
+        new_row = ~self.valid | row_done
+        m.d.comb += [
+            next_start.eq(Mux(self.valid, moved[:ADDRESS_BITS], self.start)),
+            next_address.eq(Mux(new_row, next_start, self.address + size)),
+            next_left.eq(Mux(new_row, self.row_bytes, left - size)),
+        ]
+        # bytes up to the longest burst's end and the page's, each from the burst's first byte
+        beats_limit = (self._most << bus_bits) - next_address[:bus_bits]
+        page_limit = (1 << _PAGE) - next_address[:_PAGE]
+        most = Mux(page_limit < beats_limit, page_limit, beats_limit)
+        next_done = next_left <= most
+        m.d.comb += next_size.eq(Mux(next_done, next_left, most))
+        with m.If(self.take | self.load):
+            m.d.sync += [
+                self.address.eq(next_address),
+                left.eq(next_left),
+                size.eq(next_size),
+                row_done.eq(next_done),
+            ]
+            with m.If(new_row):
+                m.d.sync += [row_start.eq(next_start), self.outside.eq(next_start + self.row_bytes > self.limit)]
+                with m.If(~self.valid | last_row):
+                    m.d.sync += plane_start.eq(next_start)
         with m.If(self.take):
-            with m.If(~row_done):
-                m.d.sync += [self.address.eq(self.address + size), left.eq(left - size)]
-            with m.Else():
-                self._next_row(m, plane, row, plane_start, row_start, left)
+            with m.If(row_done):
+                m.d.sync += row.eq(Mux(last_row, 0, row + 1))
+                with m.If(last_row):
+                    m.d.sync += plane.eq(plane + 1)
             with m.If(self.last):
                 m.d.sync += self.valid.eq(0)
         with m.If(self.load):
-            m.d.sync += [
-                self.valid.eq(1),
-                plane.eq(0),
-                row.eq(0),
-                left.eq(self.row_bytes),
-                *(start.eq(self.start) for start in (self.address, plane_start, row_start)),
-            ]
+            m.d.sync += [self.valid.eq(1), plane.eq(0), row.eq(0)]
         return m
-
-    def _next_row(
-        self, m: Module, plane: Signal, row: Signal, plane_start: Signal, row_start: Signal, left: Signal
-    ) -> None:
-        m.d.sync += left.eq(self.row_bytes)
-        with m.If(row == self.rows):
-            moved = (plane_start + self.plane_stride)[:ADDRESS_BITS]
-            m.d.sync += [row.eq(0), plane.eq(plane + 1)]
-            m.d.sync += [one.eq(moved) for one in (plane_start, row_start, self.address)]
-        with m.Else():
-            moved = (row_start + self.row_stride)[:ADDRESS_BITS]
-            m.d.sync += [row.eq(row + 1), row_start.eq(moved), self.address.eq(moved)]
 
 
 def bytes_of(words: Value, word_bytes: int) -> Value:

@@ -64,7 +64,7 @@ class LoadEngine(wiring.Component):
         m.submodules.bursts = bursts = BurstGenerator(config)
         m.submodules.issued = issued = SyncFIFO(width=INSTRUCTION_BITS, depth=config.queue_depth)
         request = Signal(layout)
-        source = layout(Mux(self.issue, self.head, request.as_value()))
+        source = layout(Mux(bursts.valid, request.as_value(), self.head))
         wide = source.memory == Memory.PAR
         words = source.words + 1
         m.d.comb += [

@@ -43,24 +43,30 @@ class PortOwners(wiring.Component):
         def masks(kind_of_mask: str, engine: int):
             return Cat(getattr(self, f"{kind_of_mask}_{engine}_{kind}") for kind in self._counts)
 
-        taken = Signal(total, name="taken_0")
-        for engine in range(len(ENGINES)):
-            want, granted = masks("want", engine), getattr(self, f"grant_{engine}")
-            blocked = Signal(total, name=f"blocked_{engine}")
-            for k in range(total):
-                m.d.comb += blocked[k].eq((holders[k] != 0) & (owners[k] != engine))
-            m.d.comb += granted.eq(getattr(self, f"request_{engine}") & ((want & (blocked | taken)) == 0))
-            following = Signal(total, name=f"taken_{engine + 1}")
-            m.d.comb += following.eq(taken | (want & granted.replicate(total)))
-            taken = following
+        # all pairs of engines at once: no chain from port to port, a short one from engine to engine
+        wants = [Signal(total, name=f"want_{engine}") for engine in range(len(ENGINES))]
+        grants = [getattr(self, f"grant_{engine}") for engine in range(len(ENGINES))]
+        for engine, want in enumerate(wants):
+            m.d.comb += want.eq(masks("want", engine))
+            blocked = Cat((holders[k] != 0) & (owners[k] != engine) for k in range(total))
+            allowed = Signal(name=f"allowed_{engine}")
+            m.d.comb += allowed.eq(getattr(self, f"request_{engine}") & ~(want & blocked).any())
+            before = [grants[other] & (want & wants[other]).any() for other in range(engine)]
+            m.d.comb += grants[engine].eq(allowed & ~Cat(*before).any())
+        # one engine holds a port, so one at most lets it go, and one at most gets it
         for k in range(total):
-            change = 0
+            got, freed = Signal(name=f"got_{k}"), Signal(name=f"freed_{k}")
+            m.d.comb += [
+                got.eq(Cat(wants[engine][k] & grants[engine] for engine in range(len(ENGINES))).any()),
+                freed.eq(Cat(masks("free", engine)[k] for engine in range(len(ENGINES))).any()),
+            ]
             for engine in range(len(ENGINES)):
-                got = masks("want", engine)[k] & getattr(self, f"grant_{engine}")
-                change = change + got - masks("free", engine)[k]
-                with m.If(got):
+                with m.If(wants[engine][k] & grants[engine]):
                     m.d.sync += owners[k].eq(engine)
-            m.d.sync += holders[k].eq(holders[k] + change)
+            with m.If(got & ~freed):
+                m.d.sync += holders[k].eq(holders[k] + 1)
+            with m.If(freed & ~got):
+                m.d.sync += holders[k].eq(holders[k] - 1)
             with m.If(self.clear):
                 m.d.sync += holders[k].eq(0)
         return m

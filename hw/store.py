@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from amaranth import Cat, Module, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -102,10 +102,8 @@ class StoreEngine(wiring.Component):
             self.end.eq(self.response & responses.r_data[0]),
             self.end_signal.eq(responses.r_data[1:]),
         ]
-        with m.If(self.start_grant):
-            m.d.comb += bursts.row_bytes.eq(bytes_of(waiting.words + 1, config.word_bytes))
-        with m.Else():
-            m.d.comb += bursts.row_bytes.eq(bytes_of(run.words + 1, config.word_bytes))
+        source = layout(Mux(bursts.valid, run.as_value(), waiting.as_value()))
+        m.d.comb += bursts.row_bytes.eq(bytes_of(source.words + 1, config.word_bytes))
         self._data_side(m, waiting, run, running, accepted)
         return m
 

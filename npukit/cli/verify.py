@@ -18,8 +18,8 @@ def add_parsers(commands) -> None:
     parser = commands.add_parser(
         "verify", help="compare random programs on simulator and RTL",
         description="Run random legal programs on the simulator and on the hardware in Verilator, each with a random "
-        "DRAM, and compare DRAM, ACT, every counter, and when each instruction was queued, issued, started and ended. "
-        "A program that differs is shrunk and saved; exit code 1.",
+        "DRAM, and compare DRAM, every on-chip memory, every counter, and when each instruction was queued, issued, "
+        "started and ended. A program that differs is shrunk and saved, with its waveform; exit code 1.",
     )  # fmt: skip
     parser.add_argument("--programs", type=int, default=100, metavar="N", help="how many (default: 100)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the first (default: 1)")
@@ -58,8 +58,14 @@ def _run(options: argparse.Namespace) -> int:
         if not options.quiet and sys.stderr.isatty() and done % 10 == 0:
             print(f"\r{done}/{options.programs} programs", end="", file=sys.stderr, flush=True)
 
-    with RtlDevice(config, progress=lambda text: say(options, text)) as device:
-        result = verify(device, options.seed, options.programs, Path(options.output), progress)
+    def speak(text: str) -> None:
+        say(options, text)
+
+    def traced(path: Path) -> RtlDevice:
+        return RtlDevice(config, vcd=path, optimise=False, progress=speak)
+
+    with RtlDevice(config, progress=speak) as device:
+        result = verify(device, options.seed, options.programs, Path(options.output), progress, traced)
     found = result.to_json()
     if options.json:
         print_json(found)
@@ -109,7 +115,10 @@ def _replay(options: argparse.Namespace) -> int:
     from npukit.driver.rtl_device import RtlDevice
     from npukit.verify.runner import replay
 
-    with RtlDevice(program.config, vcd=options.vcd) as device:
+    def speak(text: str) -> None:
+        say(options, text)
+
+    with RtlDevice(program.config, vcd=options.vcd, optimise=options.vcd is None, progress=speak) as device:
         outcome = replay(device, program, dram)
     if options.json:
         print_json(

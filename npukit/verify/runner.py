@@ -72,9 +72,10 @@ def verify(
     programs: int,
     folder: Path | None = None,
     progress: Callable[[int], None] = lambda _: None,
+    traced: Callable[[Path], RtlDevice] | None = None,
 ) -> Verification:
     """Compare `programs` random programs, each with a DRAM of its own; stops at the first that differs, which it
-    shrinks and saves in `folder`."""
+    shrinks and saves in `folder`, with the waveform if `traced` makes a device that writes one."""
     result = Verification(device.config, seed)
     for index in range(programs):
         made = random_program(device.config, f"{seed}/{index}")
@@ -103,6 +104,11 @@ def verify(
             if folder is not None:
                 path = save_case(folder, f"{seed}-{index}", device.config, instructions, made.memory)
                 result.first_divergence["file"] = str(path)
+                if traced is not None:
+                    waveform = path.with_suffix(".vcd")
+                    with traced(waveform) as tracing:
+                        compare_program(tracing, instructions, made.memory, dram)
+                    result.first_divergence["waveform"] = str(waveform)
             break
     return result
 

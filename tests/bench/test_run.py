@@ -17,6 +17,7 @@ _spec = importlib.util.spec_from_file_location("npukit_bench", _path)
 assert _spec is not None and _spec.loader is not None
 bench = importlib.util.module_from_spec(_spec)
 sys.modules[_spec.name] = bench  # dataclasses look their module up
+sys.path.insert(0, str(_path.parent))  # as when it runs as a script
 _spec.loader.exec_module(bench)
 
 

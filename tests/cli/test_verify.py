@@ -81,6 +81,8 @@ def test_a_difference(npukit, case: Path, monkeypatch: pytest.MonkeyPatch, tmp_p
     assert first["what"] in ("DRAM", "ACT") and first["length"] <= 4, first
     (saved,) = tmp_path.glob("*.npu")
     assert first["file"] == str(saved)
+    (waveform,) = tmp_path.glob("*.vcd")
+    assert first["waveform"] == str(waveform) and "m_axi_wdata" in waveform.read_text()
     again = npukit("verify", "--replay", saved, "--dram-latency", first["dram"]["latency"], "--json")
     assert again.code == 1
     assert again.json["first_divergence"]["what"] == first["what"]

