@@ -17,8 +17,8 @@ class BurstGenerator(wiring.Component):
     """Presents one burst a cycle from the cycle after `load` on; `take` moves to the next.
 
     Members:
-        load: with start and row_bytes; nothing is presented then. row_bytes, planes, rows (counts - 1) and strides
-            hold still from the next cycle on, until `valid` falls.
+        load: with start, row_bytes, planes, rows (counts - 1) and strides; nothing is presented then. All but the
+            start stay until `valid` falls.
         valid: a burst is presented; address: its first byte; beats: its beats - 1; last: none follows.
         outside: the burst's row ends past `limit`.
     """
@@ -47,53 +47,68 @@ class BurstGenerator(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         bus_bits = exact_log2(self._bus)
-        plane, row = Signal(12), Signal(12)
-        plane_start, row_start, left = Signal(ADDRESS_BITS), Signal(ADDRESS_BITS), Signal(25)
-        size, row_done = Signal(13), Signal()
+        left, size, row_done = Signal(25), Signal(13), Signal()
+        last_of_all = Signal()
+        """The present row is the last one."""
         m.d.comb += [
             self.beats.eq((self.address[:bus_bits] + size - 1) >> bus_bits),
-            self.last.eq(row_done & (row == self.rows) & (plane == self.planes)),
+            self.last.eq(row_done & last_of_all),
         ]
+        row_start, row_is_last = self._rows_ahead(m, row_done)
 
-        # what follows: the next burst of the row, the next row, or the first row of all. That nothing is presented
-        # says that it is the first, as `load` comes too late to choose with
-        last_row = row == self.rows
-        moved = Mux(last_row, plane_start, row_start) + Mux(last_row, self.plane_stride, self.row_stride)
-        next_start, next_address = Signal(ADDRESS_BITS), Signal(ADDRESS_BITS)
-        next_left, next_size = Signal(25), Signal.like(size)
+        # what follows: the next burst of the row, or a row's first. That nothing is presented says that it is the
+        # very first, as `load` comes too late to choose with
         new_row = ~self.valid | row_done
+        following, next_left, next_size = Signal(ADDRESS_BITS), Signal(25), Signal.like(size)
         m.d.comb += [
-            next_start.eq(Mux(self.valid, moved[:ADDRESS_BITS], self.start)),
-            next_address.eq(Mux(new_row, next_start, self.address + size)),
+            following.eq(Mux(new_row, row_start, self.address + size)),
             next_left.eq(Mux(new_row, self.row_bytes, left - size)),
         ]
-        # bytes up to the longest burst's end and the page's, each from the burst's first byte
-        beats_limit = (self._most << bus_bits) - next_address[:bus_bits]
-        page_limit = (1 << _PAGE) - next_address[:_PAGE]
-        most = Mux(page_limit < beats_limit, page_limit, beats_limit)
+        # bytes up to the longest burst's end or the page's, whichever comes first
+        longest = self._most << bus_bits
+        page_first = following[bus_bits:_PAGE] > ((1 << _PAGE) - longest >> bus_bits)
+        most = Mux(page_first, (1 << _PAGE) - following[:_PAGE], longest - following[:bus_bits])
         next_done = next_left <= most
         m.d.comb += next_size.eq(Mux(next_done, next_left, most))
         with m.If(self.take | self.load):
             m.d.sync += [
-                self.address.eq(next_address),
+                self.address.eq(following),
                 left.eq(next_left),
                 size.eq(next_size),
                 row_done.eq(next_done),
             ]
             with m.If(new_row):
-                m.d.sync += [row_start.eq(next_start), self.outside.eq(next_start + self.row_bytes > self.limit)]
-                with m.If(~self.valid | last_row):
-                    m.d.sync += plane_start.eq(next_start)
-        with m.If(self.take):
-            with m.If(row_done):
-                m.d.sync += row.eq(Mux(last_row, 0, row + 1))
-                with m.If(last_row):
-                    m.d.sync += plane.eq(plane + 1)
-            with m.If(self.last):
-                m.d.sync += self.valid.eq(0)
+                m.d.sync += [
+                    self.outside.eq(row_start + self.row_bytes > self.limit),
+                    last_of_all.eq(row_is_last),
+                ]
+        with m.If(self.take & self.last):
+            m.d.sync += self.valid.eq(0)
         with m.If(self.load):
-            m.d.sync += [self.valid.eq(1), plane.eq(0), row.eq(0)]
+            m.d.sync += self.valid.eq(1)
         return m
+
+    def _rows_ahead(self, m: Module, row_done: Value) -> tuple[Value, Value]:
+        """Start of the row that follows, and whether it is the last one. Before the first, that is the first.
+
+        A row's start is computed while the row before it is presented, the second one's with the first's.
+        """
+        ahead, plane_ahead = Signal(ADDRESS_BITS), Signal(ADDRESS_BITS)
+        rows_left, planes_left = Signal(12), Signal(12)
+        """Rows of its plane, and planes, behind the row whose start is `ahead`."""
+        start = Mux(self.valid, ahead, self.start)
+        plane_start = Mux(self.valid, plane_ahead, self.start)
+        rows, planes = Mux(self.valid, rows_left, self.rows), Mux(self.valid, planes_left, self.planes)
+        last_row = rows == 0
+        moved = Signal(ADDRESS_BITS, name="moved")
+        m.d.comb += moved.eq(Mux(last_row, plane_start + self.plane_stride, start + self.row_stride))
+        with m.If(self.load | (self.take & row_done)):
+            m.d.sync += [ahead.eq(moved), rows_left.eq(Mux(last_row, self.rows, rows - 1)), planes_left.eq(planes)]
+            with m.If(last_row):
+                m.d.sync += planes_left.eq(planes - 1)
+            with m.If(~self.valid | last_row):
+                m.d.sync += plane_ahead.eq(Mux(last_row, moved, plane_start))
+        return start, last_row & (planes == 0)
 
 
 def bytes_of(words: Value, word_bytes: int) -> Value:

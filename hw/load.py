@@ -69,12 +69,12 @@ class LoadEngine(wiring.Component):
         words = source.words + 1
         m.d.comb += [
             bursts.load.eq(self.issue),
-            bursts.planes.eq(request.planes),
-            bursts.rows.eq(request.rows),
+            bursts.planes.eq(source.planes),
+            bursts.rows.eq(source.rows),
             bursts.row_bytes.eq(Mux(wide, bytes_of(words, config.wide_word_bytes), bytes_of(words, config.word_bytes))),
             bursts.start.eq(bytes_of(head.dram, config.word_bytes)),
-            bursts.plane_stride.eq(bytes_of(request.dram_plane_stride, config.word_bytes)),
-            bursts.row_stride.eq(bytes_of(request.dram_row_stride, config.word_bytes)),
+            bursts.plane_stride.eq(bytes_of(source.dram_plane_stride, config.word_bytes)),
+            bursts.row_stride.eq(bytes_of(source.dram_row_stride, config.word_bytes)),
             bursts.limit.eq(self.limit),
             bursts.take.eq(self.request_take),
             self.request_valid.eq(bursts.valid),

@@ -80,13 +80,15 @@ class StoreEngine(wiring.Component):
         m.submodules.bursts = bursts = BurstGenerator(config)
         m.submodules.accepted = accepted = SyncFIFO(width=8, depth=WRITE_OUTSTANDING)
         m.submodules.responses = responses = SyncFIFO(width=5, depth=WRITE_OUTSTANDING)
+        source = layout(Mux(bursts.valid, run.as_value(), waiting.as_value()))
         m.d.comb += [
             bursts.load.eq(self.start_grant),
-            bursts.planes.eq(run.planes),
-            bursts.rows.eq(run.rows),
+            bursts.planes.eq(source.planes),
+            bursts.rows.eq(source.rows),
+            bursts.row_bytes.eq(bytes_of(source.words + 1, config.word_bytes)),
             bursts.start.eq(bytes_of(waiting.dram, config.word_bytes)),
-            bursts.plane_stride.eq(bytes_of(run.dram_plane_stride, config.word_bytes)),
-            bursts.row_stride.eq(bytes_of(run.dram_row_stride, config.word_bytes)),
+            bursts.plane_stride.eq(bytes_of(source.dram_plane_stride, config.word_bytes)),
+            bursts.row_stride.eq(bytes_of(source.dram_row_stride, config.word_bytes)),
             bursts.limit.eq(self.limit),
             bursts.take.eq(self.address_take),
             self.address_valid.eq(bursts.valid & accepted.w_rdy & responses.w_rdy),
@@ -102,8 +104,6 @@ class StoreEngine(wiring.Component):
             self.end.eq(self.response & responses.r_data[0]),
             self.end_signal.eq(responses.r_data[1:]),
         ]
-        source = layout(Mux(bursts.valid, run.as_value(), waiting.as_value()))
-        m.d.comb += bursts.row_bytes.eq(bytes_of(source.words + 1, config.word_bytes))
         self._data_side(m, waiting, run, running, accepted)
         return m
 
