@@ -7,6 +7,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from amaranth.lib import wiring
@@ -53,6 +54,13 @@ def _blocks(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
     }
 
 
+def _config(source: str) -> NpuConfig:
+    """Of a preset or a file, with fields after a colon replaced: `int8-8x8:fma_lanes=1,vector_lanes=2`."""
+    name, _, fields = source.partition(":")
+    pairs = (field.partition("=") for field in fields.split(",") if field)
+    return replace(load_config(name), **{field: int(value) for field, _, value in pairs})
+
+
 def _measure(name: str, component: wiring.Component, folder: Path, device: Device, seed: int) -> tuple[Area, Routed]:
     top = RegisteredPins(component)
     area = synthesise(top, top.ports, name, folder, keep=BLOCK)
@@ -60,7 +68,8 @@ def _measure(name: str, component: wiring.Component, folder: Path, device: Devic
 
 
 def _rows(source: str, only: Sequence[str], folder: Path, device: Device, seed: int) -> list[str]:
-    config = load_config(source)
+    config = _config(source)
+    source = source.replace(":", "-").replace(",", "-")
     rows = ["| block | LUT4 | flip-flops | MULT18X18D | DP16KD | MHz | route |", "|---|---|---|---|---|---|---|"]
     for name, make in _blocks(config).items():
         if only and name not in only:

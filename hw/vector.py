@@ -3,6 +3,7 @@
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
+from amaranth.utils import bits_for
 from npukit.hw.delay import delay
 from npukit.hw.engine import engine_members
 from npukit.hw.layout import instruction_layout
@@ -159,12 +160,8 @@ class VectorEngine(wiring.Component):
         lane_groups = Signal(range(max(2, config.array)))
         m.d.comb += lane_groups.eq(Mux(whole, 0, Mux(two, timing.two_source_passes - 1, timing.requantise_passes - 1)))
         lane_group = Signal.like(lane_groups)
-        tap_groups = Signal(4)
-        with m.Switch(run.window_width):
-            for width in range(1, config.max_window + 1):
-                with m.Case(width - 1):
-                    m.d.comb += tap_groups.eq(-(-width // config.vector_taps) - 1)
-        tap_group = Signal(4)
+        tap_column, tap_row = Signal(5), Signal(bits_for(config.max_window**2))
+        """First window column of this pass, and taps of the window's rows before it."""
 
         window_y, window_x = Signal(4), Signal(4)
         column, read_column, row_offset = Signal(16), Signal(16), Signal(16)
@@ -180,7 +177,7 @@ class VectorEngine(wiring.Component):
         """Two sources in one bank and one pass: this is the first cycle, which only reads."""
         reading, passing, last_pass, word_done = Signal(), Signal(), Signal(), Signal()
         group_last = lane_group == lane_groups
-        tap_last = tap_group == tap_groups
+        tap_last = tap_column + config.vector_taps > run.window_width
         m.d.comb += [
             reading.eq(
                 streaming & Mux(windowed, reads_done < fresh, Mux(summing, lane_group == 0, ~late & (lane_group == 0)))
@@ -201,7 +198,7 @@ class VectorEngine(wiring.Component):
         with m.If(passing):
             m.d.sync += lane_group.eq(Mux(group_last, 0, lane_group + 1))
             with m.If(group_last & windowed):
-                m.d.sync += tap_group.eq(Mux(tap_last, 0, tap_group + 1))
+                m.d.sync += tap_column.eq(Mux(tap_last, 0, tap_column + config.vector_taps))
 
         # windows
         moved = (read_column + run.window_stride_x)[:16]
@@ -213,6 +210,7 @@ class VectorEngine(wiring.Component):
                 with m.If(~window_last):
                     m.d.sync += [
                         window_y.eq(window_y + 1),
+                        tap_row.eq(tap_row + run.window_width + 1),
                         row_offset.eq(row_offset + run.window_stride_y),
                         read_column.eq(column),
                     ]
@@ -220,7 +218,7 @@ class VectorEngine(wiring.Component):
                     following = Mux(place.at_end[2], 0, Mux(reading, moved, read_column) + Mux(step_more, skip, 0))
                     m.d.sync += [
                         window_y.eq(0), row_offset.eq(0), column.eq(following), read_column.eq(following),
-                        window_start.eq(window_start + fresh),
+                        window_start.eq(window_start + fresh), tap_row.eq(0),
                     ]  # fmt: skip
         with m.If(streaming & summing & last_pass):
             m.d.sync += [window_x.eq(window_x + 1), read_column.eq(moved)]
@@ -240,7 +238,7 @@ class VectorEngine(wiring.Component):
             m.d.sync += [
                 step_offset.eq((front.window_step + 1) * front.window_stride_x),
                 skip.eq((front.window_step - front.window_width).as_unsigned() * front.window_stride_x),
-                Cat(column, read_column, row_offset, window_y, window_x, reads_done, late).eq(0),
+                Cat(column, read_column, row_offset, window_y, window_x, reads_done, tap_column, tap_row, late).eq(0),
             ]
 
         window_offset = Mux(windowed | summing, read_column + row_offset, 0)
@@ -261,7 +259,7 @@ class VectorEngine(wiring.Component):
         ]
 
         # to the datapath: what this cycle's pass is
-        first_tap = Mux(windowed, (window_y == 0) & (tap_group == 0), (window_y == 0) & (window_x == 0))
+        first_tap = Mux(windowed, (window_y == 0) & (tap_column == 0), (window_y == 0) & (window_x == 0))
         m.d.comb += [
             datapath.a_data.eq(self.a.data),
             datapath.b_data.eq(self.b.data),
@@ -278,11 +276,11 @@ class VectorEngine(wiring.Component):
             datapath.window_newest.eq(window_start + fresh - 1),
             datapath.window_width.eq(run.window_width),
             datapath.lane_group.eq(lane_group),
-            datapath.tap_group.eq(tap_group),
+            datapath.tap_column.eq(tap_column),
             datapath.first.eq(first_tap),
             datapath.passing.eq(passing),
             datapath.word_done.eq(word_done),
-            datapath.tap_place.eq(loader.tap_place(m, run, window_y, tap_group)),
+            datapath.tap_place.eq(tap_row + tap_column),
             datapath.set_index.eq(loader.stream_set),
             datapath.descriptor_index.eq(loader.run_descriptor),
             datapath.write_set.eq(loader.write_set),

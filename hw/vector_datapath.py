@@ -62,7 +62,7 @@ class VectorDatapath(wiring.Component):
                 "window_newest": In(window_slot_bits(config)),
                 "window_width": In(4),
                 "lane_group": In(self._lane_bits),
-                "tap_group": In(4),
+                "tap_column": In(5),
                 "tap_place": In(bits_for(config.max_window**2 + 16)),
                 "first": In(1),
                 "passing": In(1),
@@ -362,13 +362,14 @@ class VectorDatapath(wiring.Component):
         row_in = delay(m, self.window_row, 2, "window_row_in")[:row_bits]
         slot_in = delay(m, self.window_slot, 2, "window_slot_in")
         row = delay(m, self.window_row, 3, "window_row")[:row_bits]
-        width = delay(m, self.window_width, 3, "window_width")
-        newest = delay(m, self.window_newest, 3, "window_newest")
-        column = Signal(6, name="tap_column")
+        column = delay(m, self.tap_column, 2, "tap_column")
+        width = delay(m, self.window_width, 2, "window_width")
+        newest = delay(m, self.window_newest, 2, "window_newest")
         first = Signal(slot_bits, name="tap_slot")
-        m.d.comb += [
-            column.eq(delay(m, self.tap_group, 3, "tap_group") * tap_count),
+        inside = Signal(tap_count, name="taps_inside")
+        m.d.sync += [
             first.eq(newest - width + column),
+            inside.eq(Cat(column + tap <= width for tap in range(tap_count))),
         ]
         outputs = []
         for bank in range(banks):
@@ -389,7 +390,7 @@ class VectorDatapath(wiring.Component):
         for tap in range(tap_count):
             chosen = Signal(word, name=f"tap_word_{tap}")
             m.d.comb += chosen.eq(Array(outputs)[(first + tap)[:bank_bits]] if banks > 1 else outputs[0])
-            selected.append((chosen, column + tap <= width))
+            selected.append((chosen, inside[tap]))
         return selected
 
     def _accumulate(self, m: Module, a: Value, group: Value, taps) -> list[Value]:

@@ -1,9 +1,9 @@
 """Loads VECTOR's parameters: two sets for blocks, two descriptors, and the table."""
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for, exact_log2
+from amaranth.utils import exact_log2
 from npukit.hw.delay import delay
 from npukit.hw.layout import instruction_layout
 from npukit.isa.config import NpuConfig
@@ -96,8 +96,12 @@ class VectorLoader(wiring.Component):
         with m.If((head.operation == Operation.SUM) & (head.out_memory == Memory.ACC)):
             m.d.comb += descriptor.eq(0)
         depthwise = (head.operation == Operation.DEPTHWISE) | (head.operation == Operation.DEPTHWISE_FIXED)
-        positions = (head.window_height + 1) * (head.window_width + 1)
-        m.d.comb += taps.eq(Mux(depthwise, (positions + 3) >> 2, 0))
+        # words of four taps, by a table: a multiplier would be on the longest path
+        with m.If(depthwise), m.Switch(Cat(Value.cast(head.window_width)[:4], Value.cast(head.window_height)[:4])):
+            for height in range(config.max_window):
+                for width in range(config.max_window):
+                    with m.Case(height << 4 | width):
+                        m.d.comb += taps.eq(-(-(height + 1) * (width + 1) // 4))
         is_table = head.operation == Operation.TABLE
         block_words = Signal(8)
         m.d.comb += block_words.eq(parameters + taps)
@@ -232,9 +236,3 @@ class VectorLoader(wiring.Component):
             with m.If(loads):
                 m.d.sync += front_descriptor_index.eq(~front_descriptor_index)
         return m
-
-    def tap_place(self, m: Module, run, window_y: Value, tap_group: Value) -> Value:
-        """Position of this pass's first tap: (row, column) of the window as one number."""
-        place = Signal(bits_for(self._config.max_window**2 + 16))
-        m.d.comb += place.eq(window_y * (run.window_width + 1) + tap_group * self._config.vector_taps)
-        return place
