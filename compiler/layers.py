@@ -4,20 +4,29 @@ Everything is in the machine's int8 domain: a uint8 tensor has its top bit flipp
 lowered by 128. Tensors are four-dimensional, NCHW.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from npukit.isa.instructions import Operation
 from numpy.typing import NDArray
 
 __all__ = [
-    "AddLayer",
+    "AverageLayer",
+    "BinaryLayer",
+    "ConcatLayer",
+    "ConstantSource",
     "ConvLayer",
+    "CopyLayer",
+    "DepthwiseLayer",
     "GlobalAverageLayer",
     "Layer",
     "MaxPoolLayer",
     "QuantizedTensor",
+    "ResizeLayer",
     "Subgraph",
+    "TableLayer",
 ]
 
 Shape = tuple[int, int, int, int]
@@ -64,16 +73,16 @@ class Layer(Protocol):
 class ConvLayer:
     """Convolution, or a matrix product as a 1x1 one, requantised.
 
-    weights: int8 [out channels, in channels, kernel height, kernel width]; bias: int32 [out channels]
-    with the input's zero point folded in; multiplier: float32 [out channels]. pads: top, left,
-    bottom, right.
+    weights: less their zero point, -255 to 255, [out channels, in channels of a group, kernel height, kernel
+    width]; bias: int32 [out channels] with the input's zero point folded in; multiplier: float32 [out
+    channels]. pads: top, left, bottom, right.
     """
 
     node: str
     op: str
     inputs: tuple[str, ...]
     output: str
-    weights: NDArray[np.int8]
+    weights: NDArray[np.int16]
     bias: NDArray[np.int32]
     multiplier: NDArray[np.float32]
     strides: tuple[int, int]
@@ -82,20 +91,88 @@ class ConvLayer:
     pad_value: int
     zero_point: int
     macs: int
+    group: int = 1
 
 
 @dataclass(frozen=True)
-class AddLayer:
-    """Sum of two tensors of one shape; `unsigned` has a flag for each source and the result."""
+class DepthwiseLayer(ConvLayer):
+    """A convolution in which each channel has a kernel of its own, small enough for VECTOR's row-windows."""
+
+
+@dataclass(frozen=True)
+class ConstantSource:
+    """A constant operand: int8 [batch, channels, height, width], of which batch, height and width may be 1."""
+
+    name: str
+    data: NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class BinaryLayer:
+    """ADD or MULTIPLY of two sources, activations' names or constants; `values` are the descriptor's fields.
+
+    `shapes` are the sources': a dimension of 1 repeats, but for channels.
+    """
 
     node: str
     op: str
     inputs: tuple[str, ...]
     output: str
-    ra: np.float32
-    rb: np.float32
-    offset: np.float32
-    unsigned: tuple[bool, bool, bool]
+    operation: Operation
+    sources: tuple[str | ConstantSource, str | ConstantSource]
+    shapes: tuple[Shape, Shape]
+    values: Mapping[str, Any]
+    macs: int = 0
+
+
+@dataclass(frozen=True)
+class TableLayer:
+    """A function of each element by itself: its int8 results for -128 to 127."""
+
+    node: str
+    op: str
+    inputs: tuple[str, ...]
+    output: str
+    table: NDArray[np.int8]
+    macs: int = 0
+
+
+@dataclass(frozen=True)
+class CopyLayer:
+    """A window of a tensor, moved: output (y, x) is input (y - offset[0], x - offset[1]), or `pad_value` outside."""
+
+    node: str
+    op: str
+    inputs: tuple[str, ...]
+    output: str
+    offset: tuple[int, int]
+    first_channel: int
+    pad_value: int
+    macs: int = 0
+
+
+@dataclass(frozen=True)
+class ConcatLayer:
+    """Tensors one after the other along an axis of NCHW; a table for each that changes its quantisation, else None."""
+
+    node: str
+    op: str
+    inputs: tuple[str, ...]
+    output: str
+    axis: int
+    tables: tuple[NDArray[np.int8] | None, ...]
+    macs: int = 0
+
+
+@dataclass(frozen=True)
+class ResizeLayer:
+    """Each element repeated `factors` times along height and width."""
+
+    node: str
+    op: str
+    inputs: tuple[str, ...]
+    output: str
+    factors: tuple[int, int]
     macs: int = 0
 
 
@@ -126,6 +203,42 @@ class GlobalAverageLayer:
     multiplier: np.float32
     zero_point: int
     macs: int = 0
+
+
+@dataclass(frozen=True)
+class AverageLayer:
+    """Average over windows, whose padding does not count unless `count_padding`: sums, requantised.
+
+    scales: the input's and the result's. pad_value: the input's zero point.
+    """
+
+    node: str
+    op: str
+    inputs: tuple[str, ...]
+    output: str
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    count_padding: bool
+    scales: tuple[np.float32, np.float32]
+    pad_value: int
+    zero_point: int
+    macs: int = 0
+
+    def counts(self, axis: int, size: int, out_size: int) -> list[int]:
+        """Rows (axis 0) or columns (axis 1) that count in each output's windows."""
+        low, high = (-self.pads[axis], size + self.pads[axis + 2]) if self.count_padding else (0, size)
+        starts = [place * self.strides[axis] - self.pads[axis] for place in range(out_size)]
+        return [min(start + self.kernel[axis], high) - max(start, low) for start in starts]
+
+    @property
+    def dilations(self) -> tuple[int, int]:
+        """Average pools have none."""
+        return 1, 1
+
+    def multiplier(self, count: int) -> np.float32:
+        """From a sum of `count` elements to the result."""
+        return np.float32(self.scales[0] / np.float32(self.scales[1] * np.float32(count)))
 
 
 @dataclass(frozen=True)

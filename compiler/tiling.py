@@ -18,6 +18,7 @@ __all__ = [
     "kernel_problem",
     "parts",
     "split",
+    "window_problem",
     "window_words",
 ]
 
@@ -51,6 +52,23 @@ def kernel_problem(config: NpuConfig, kernel: tuple[int, int], dilations: tuple[
 def window_words(config: NpuConfig) -> int:
     """ACT words of a window operation's source tile, so that results and the next tile fit beside it."""
     return config.act_depth * min(config.act_banks, 4) // 8
+
+
+def window_problem(
+    config: NpuConfig, kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]
+) -> str | None:
+    """Why VECTOR's row-windows cannot compute a window operation, or None."""
+    if max(kernel) > config.max_window:
+        return f"kernel {kernel[0]}x{kernel[1]} exceeds max_window {config.max_window}"
+    if dilations[1] > 1023:
+        return f"dilation {list(dilations)} exceeds 1023"
+    window = ((kernel[0] - 1) * dilations[0] + 1) * ((kernel[1] - 1) * dilations[1] + 1)
+    if window > window_words(config):
+        return (
+            f"one window of {window} words exceeds the {window_words(config)} words of a tile: "
+            "use a configuration with a larger act_depth"
+        )
+    return None
 
 
 def average_window(config: NpuConfig) -> int:

@@ -80,11 +80,11 @@ def _hw(file: str, *faults: tuple[str, str, str]) -> list[Mutant]:
 MUTANTS: tuple[Mutant, ...] = (
     *_hw(
         "hw/bursts.py",
-        ("page_limit", "page_limit = (1 << _PAGE)", "page_limit = (2 << _PAGE)"),
-        ("longest_ignores_alignment", "(self._most << bus_bits) - within", "(self._most << bus_bits)"),
-        ("beats_ignore_alignment", "((within + size - 1) >> bus_bits)", "((size - 1) >> bus_bits)"),
-        ("row_start_at_new_plane", "for one in (plane_start, row_start, self.address)]",
-         "for one in (plane_start, self.address)]"),
+        ("page_limit", "(1 << _PAGE) - following[:_PAGE]", "(2 << _PAGE) - following[:_PAGE]"),
+        ("longest_ignores_alignment", "longest - following[:bus_bits])", "longest)"),
+        ("beats_ignore_alignment", "((self.address[:bus_bits] + size - 1) >> bus_bits)", "((size - 1) >> bus_bits)"),
+        ("plane_start_stays", "Mux(last_row, moved, plane_start)", "plane_start"),
+        ("last_row_of_each_plane", "return start, last_row & (planes == 0)", "return start, planes == 0"),
     ),
     *_hw(
         "hw/load.py",
@@ -114,7 +114,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_hw(
         "hw/ports.py",
-        ("no_priority", "(want & (blocked | taken))", "(want & blocked)"),
+        ("no_priority", "allowed & ~Cat(*before).any()", "allowed"),
         ("one_holder", "_HOLDER_BITS = 4", "_HOLDER_BITS = 1"),
     ),
     *_hw(
@@ -139,6 +139,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "hw/vector.py",
         ("window_reads", "Mux(first_column | step_more, run", "Mux(first_column, run"),
         ("window_skip", "Mux(step_more, skip, 0)", "0"),
+        ("window_slot", "window_newest.eq(window_start + fresh - 1)", "window_newest.eq(window_start + fresh)"),
+        ("tap_row", "tap_row + run.window_width + 1", "tap_row + run.window_width"),
         ("sum_step", "(front.window_step + 1) * front", "front.window_step * front"),
         ("same_bank_sources_at_once", "Mux(lane_groups == 0, late,", "Mux(lane_groups == 0, 1,"),
         ("block_done", "word_done & place.at_end[1] & place.at_end[2]", "word_done & place.at_end[2]"),
@@ -152,7 +154,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_hw(
         "hw/vector_datapath.py",
-        ("window_width", "column <= width_3", "column < width_3"),
+        ("window_width", "Cat(column + tap <= width", "Cat(column + tap < width"),
+        ("window_turn", "turn.eq((first + (banks - 1 - bank)) >> bank_bits)", "turn.eq(first >> bank_bits)"),
         ("maximum_beside_window", "Mux(inside, element, 0x80)", "Mux(inside, element, 0)"),
         ("table_sign", "Value.cast(source)[:8] ^ 0x80", "Value.cast(source)[:8]"),
         ("convert_limit", "Mux(word > 127, 127", "Mux(word > 128, 127"),

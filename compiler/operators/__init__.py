@@ -4,26 +4,56 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 from npukit.compiler.operators.base import Context, Match, Refused, used_values
-from npukit.compiler.operators.conv import conv_macs, gemm_macs, match_conv, match_gemm
-from npukit.compiler.operators.elementwise import (
-    match_add,
-    match_global_average,
-    match_maxpool,
-    match_reshape,
-)
+from npukit.compiler.operators.binary import match_add, match_mul
+from npukit.compiler.operators.conv import conv_macs, gemm_macs, match_conv, match_gemm, match_matmul
+from npukit.compiler.operators.movement import match_concat, match_pad, match_reshape, match_resize, match_slice
+from npukit.compiler.operators.pool import match_average, match_global_average, match_maxpool
+from npukit.compiler.operators.unary import UNARY, match_unary
 
-__all__ = ["MATCHERS", "Context", "Match", "Refused", "macs_of", "used_values"]
+__all__ = ["MATCHERS", "Context", "Match", "Refused", "macs_of", "match_node", "used_values"]
 
 MATCHERS: dict[str, Callable[[Context, ir.Node], Match]] = {
     "Conv": match_conv,
     "Gemm": match_gemm,
+    "MatMul": match_matmul,
     "Add": match_add,
+    "Mul": match_mul,
     "MaxPool": match_maxpool,
+    "AveragePool": match_average,
     "GlobalAveragePool": match_global_average,
+    "Concat": match_concat,
+    "Pad": match_pad,
+    "Slice": match_slice,
+    "Resize": match_resize,
+    "Upsample": match_resize,
     "Flatten": match_reshape,
     "Reshape": match_reshape,
     "Squeeze": match_reshape,
+    "Unsqueeze": match_reshape,
 }
+
+
+def match_node(context: Context, node: ir.Node) -> Match:
+    """The match of a node, by its own matcher or as the end of a chain that a table holds.
+
+    Raises:
+        Refused: why it stays in ONNX Runtime.
+    """
+    matcher = MATCHERS.get(node.op_type)
+    if matcher is None:
+        if node.op_type not in UNARY:
+            names = ", ".join(sorted({*MATCHERS, *UNARY}))
+            raise Refused(f"operator {node.op_type} is not supported; supported are {names}")
+        return match_unary(context, node)
+    try:
+        return matcher(context, node)
+    except Refused as reason:
+        if node.op_type not in UNARY:
+            raise
+        try:
+            return match_unary(context, node)
+        except Refused:
+            raise reason from None
 
 
 def macs_of(node: ir.Node) -> int:

@@ -18,9 +18,11 @@ __all__ = [
     "activation",
     "constant",
     "dequantized",
+    "four_dimensions",
     "pair",
     "quantized_output",
     "ratio",
+    "same_parameters",
     "static_shape",
     "tensor_of",
     "used_values",
@@ -40,6 +42,8 @@ class Context:
     integer: Mapping[str, str]
     """Tensor name -> operator, from ONNX Runtime's optimised graph."""
     graph_outputs: frozenset[str]
+    opsets: Mapping[str, int]
+    """Version of each operator set that the model imports."""
 
 
 @dataclass(frozen=True)
@@ -145,16 +149,30 @@ def tensor_of(value: ir.Value, scale: NDArray, zero_point: NDArray) -> Quantized
     if zero_point.dtype not in (np.int8, np.uint8):
         raise Refused(f"{value.name} is {zero_point.dtype}; activations must be int8 or uint8")
     shape = static_shape(value)
-    if len(shape) == 4:
-        view = (shape[0], shape[1], shape[2], shape[3])
-    elif len(shape) == 2:
-        view = (shape[0], shape[1], 1, 1)
-    else:
+    if len(shape) not in (2, 4):
         raise Refused(f"{value.name} has {len(shape)} dimensions; 4 (NCHW) or 2 are supported")
+    view = four_dimensions(shape)
     unsigned = zero_point.dtype == np.uint8
     name = value.name or ""
     zero = int(zero_point.reshape(-1)[0]) - (128 if unsigned else 0)
     return QuantizedTensor(name, shape, view, float(scale.reshape(-1)[0]), zero, unsigned, name)
+
+
+def four_dimensions(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """A shape of 4, 2 or fewer dimensions as NCHW: two are batch and channels."""
+    if len(shape) == 4:
+        return shape[0], shape[1], shape[2], shape[3]
+    batch, channels = (1,) * (2 - len(shape)) + tuple(shape)
+    return batch, channels, 1, 1
+
+
+def same_parameters(x: QuantizedTensor, y: QuantizedTensor, op: str) -> None:
+    """Refuse an operator that moves values and changes their quantisation."""
+    if (x.scale, x.zero_point, x.unsigned) != (y.scale, y.zero_point, y.unsigned):
+        raise Refused(
+            f"{op} changes the quantisation: scale {x.scale:g} to {y.scale:g}, zero point {x.zero_point} to "
+            f"{y.zero_point}; equal parameters are supported"
+        )
 
 
 def ratio(above: Iterable[NDArray | float], below: Iterable[float]) -> NDArray[np.float32]:
@@ -193,7 +211,7 @@ def quantized_output(
 ) -> tuple[tuple[ir.Node, ...], ir.Value, QuantizedTensor]:
     """The nodes from `node` to its QuantizeLinear, the quantised value, and its description.
 
-    A Relu between them is absorbed where the smallest quantised value stands for 0, as ONNX Runtime
+    A Relu or Clip between them is absorbed where the quantiser's range lies within its own, as ONNX Runtime
     does. `operators` are the integer operators as which ONNX Runtime must run the node.
 
     Raises:
@@ -206,7 +224,7 @@ def quantized_output(
         if value.name in context.graph_outputs or len(uses) != 1:
             raise Refused(f"its float result {value.name} is used besides by one QuantizeLinear")
         follower = uses[0].node
-        if follower.op_type not in ("QuantizeLinear", "Relu") or uses[0].idx != 0:
+        if follower.op_type not in ("QuantizeLinear", "Relu", "Clip") or uses[0].idx != 0:
             raise Refused(f"its result goes to {follower.op_type} {follower.name} in float, not to a QuantizeLinear")
         nodes.append(follower)
         value = follower.outputs[0]
@@ -214,12 +232,8 @@ def quantized_output(
             break
     scale, zero_point = _parameters(nodes[-1])
     tensor = tensor_of(value, scale, zero_point)
-    if len(nodes) > 2 and tensor.zero_point != -128:
-        raise Refused(
-            f"Relu {nodes[1].name} is not absorbed by its quantiser: the zero point of {value.name} is "
-            f"{int(zero_point.reshape(-1)[0])}, not the smallest {tensor.dtype} value, so ONNX Runtime computes in "
-            "float"
-        )
+    for limiter in nodes[1:-1]:
+        _check_limits(limiter, tensor)
     runs_as = context.integer.get(tensor.name)
     if operators and runs_as not in operators:
         seen = f"as {runs_as}" if runs_as else "fused into a float operator"
@@ -227,6 +241,23 @@ def quantized_output(
             f"ONNX Runtime runs it {seen}, not as {' or '.join(operators)}, so its integer result is not defined"
         )
     return tuple(nodes), value, tensor
+
+
+def _check_limits(node: ir.Node, tensor: QuantizedTensor) -> None:
+    """Refuse a Relu or Clip that leaves out a part of what its quantiser can hold."""
+    low, high = 0.0, np.inf
+    if node.op_type == "Clip":
+        given = [constant(value) if value is not None else None for value in (*node.inputs[1:], None, None)][:2]
+        if any(value is not None and limit is None for value, limit in zip(node.inputs[1:], given, strict=False)):
+            raise Refused(f"the limits of Clip {node.name} are not constant")
+        low = float(given[0].reshape(-1)[0]) if given[0] is not None else node.attributes.get_float("min", -np.inf)
+        high = float(given[1].reshape(-1)[0]) if given[1] is not None else node.attributes.get_float("max", np.inf)
+    least, most = ((limit - tensor.zero_point) * tensor.scale for limit in (-128, 127))
+    if low > least or high < most:
+        raise Refused(
+            f"{node.op_type} {node.name} is not absorbed by its quantiser: {tensor.name} holds {least:g} to {most:g}, "
+            f"the limits are {low:g} and {high:g}, so ONNX Runtime computes in float"
+        )
 
 
 def pair(values: Sequence[int] | None, default: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 import onnx_ir as ir
-from npukit.compiler.layers import ConvLayer, Layer, QuantizedTensor
+from npukit.compiler.layers import ConvLayer, DepthwiseLayer, Layer, QuantizedTensor
 from npukit.compiler.operators.base import (
     Context,
     Match,
@@ -19,10 +19,10 @@ from npukit.compiler.operators.base import (
     static_shape,
     window_pads,
 )
-from npukit.compiler.tiling import kernel_problem
+from npukit.compiler.tiling import kernel_problem, window_problem
 from numpy.typing import NDArray
 
-__all__ = ["conv_macs", "gemm_macs", "match_conv", "match_gemm"]
+__all__ = ["conv_macs", "gemm_macs", "match_conv", "match_gemm", "match_matmul"]
 
 _MAX_PAD = 31
 
@@ -44,8 +44,8 @@ def gemm_macs(node: ir.Node) -> int:
     return prod(int(dim) for dim in out.numpy()) * int(inner)
 
 
-def _weights(value: ir.Value | None, channel_axis: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Weights less their zero point as int8, and the scale per output channel (or one)."""
+def _weights(value: ir.Value | None, channel_axis: int) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
+    """Weights less their zero point, and the scale per output channel (or one)."""
     found = dequantized(value)
     if found is None or (raw := constant(found.value)) is None:
         name = value.name if value is not None else "(absent)"
@@ -57,13 +57,7 @@ def _weights(value: ir.Value | None, channel_axis: int) -> tuple[NDArray[np.int8
     shape = [1] * raw.ndim
     shape[channel_axis] = -1
     zero = found.zero_point.astype(np.int32).reshape(shape if found.zero_point.size > 1 else [1] * raw.ndim)
-    shifted = raw.astype(np.int32) - zero
-    if shifted.min() < -128 or shifted.max() > 127:
-        raise Refused(
-            f"weights {found.value.name} less their zero point span {shifted.min()} to {shifted.max()}; "
-            "-128 to 127 is supported: quantise weights to symmetric int8"
-        )
-    return shifted.astype(np.int8), found.scale.reshape(-1)
+    return (raw.astype(np.int32) - zero).astype(np.int16), found.scale.reshape(-1)
 
 
 def _bias(value: ir.Value | None, channels: int) -> NDArray[np.int32]:
@@ -76,14 +70,14 @@ def _bias(value: ir.Value | None, channels: int) -> NDArray[np.int32]:
 
 
 def _layer(
-    node: ir.Node, x: QuantizedTensor, y: QuantizedTensor, weights: NDArray[np.int8], multiplier: NDArray[np.float32],
+    node: ir.Node, x: QuantizedTensor, y: QuantizedTensor, weights: NDArray[np.int16], multiplier: NDArray[np.float32],
     bias: NDArray[np.int32], strides: tuple[int, int], pads: tuple[int, int, int, int],
-    dilations: tuple[int, int], macs: int,
+    dilations: tuple[int, int], macs: int, group: int = 1, kind: type[ConvLayer] = ConvLayer,
 ) -> ConvLayer:  # fmt: skip
     """Fold the input's zero point into the bias (wrapping)."""
     sums = weights.astype(np.int64).sum(axis=(1, 2, 3))
     folded = (bias.astype(np.int64) - x.zero_point * sums).astype(np.uint32, casting="unsafe").view(np.int32)
-    return ConvLayer(
+    return kind(
         node=node.name or "",
         op=node.op_type,
         inputs=(x.name,),
@@ -97,17 +91,16 @@ def _layer(
         pad_value=x.zero_point,
         zero_point=y.zero_point,
         macs=macs,
+        group=group,
     )
 
 
 def match_conv(context: Context, node: ir.Node) -> Match:
-    """A two-dimensional Conv of one group."""
+    """A two-dimensional Conv of any number of groups."""
     value, x = activation(node.inputs[0], "input")
     if len(x.shape) != 4:
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; Conv needs 4 (NCHW)")
     group = node.attributes.get_int("group", 1)
-    if group != 1:
-        raise Refused(f"group is {group}; 1 is supported")
     weights, scale = _weights(node.inputs[1], 0)
     bias = _bias(node.inputs[2] if len(node.inputs) > 2 else None, weights.shape[0])
     nodes, out, y = quantized_output(context, node, ("QLinearConv",))
@@ -127,30 +120,51 @@ def match_conv(context: Context, node: ir.Node) -> Match:
         raise Refused(f"{problem}: use a larger configuration")
     multiplier = ratio((x.scale, scale), (y.scale,))
     macs = conv_macs(node)
+    depthwise = (
+        1 < group == weights.shape[0] == x.shape[1]
+        and window_problem(context.config, kernel, strides, dilations) is None
+        and -128 <= weights.min() <= weights.max() <= 127
+    )
+    kind = DepthwiseLayer if depthwise else ConvLayer
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
-        return _layer(node, tensors[x.name], y, weights, multiplier, bias, strides, pads, dilations, macs)
+        return _layer(node, tensors[x.name], y, weights, multiplier, bias, strides, pads, dilations, macs, group, kind)
 
     return Match(node, nodes, (value,), out, (x, y), build)
 
 
 def match_gemm(context: Context, node: ir.Node) -> Match:
     """A Gemm with constant weights: a convolution whose kernel is the whole (flattened) image."""
-    value, x = activation(node.inputs[0], "input")
-    for name, wanted in (("alpha", 1.0), ("beta", 1.0)):
-        given = node.attributes.get_float(name, 1.0)
-        if given != wanted:
-            raise Refused(f"{name} is {given}; {wanted} is supported")
+    beta = node.attributes.get_float("beta", 1.0)
+    if beta != 1.0 and len(node.inputs) > 2 and node.inputs[2] is not None:
+        raise Refused(f"beta is {beta}; 1 is supported")
     if node.attributes.get_int("transA", 0):
         raise Refused("transA is 1; 0 is supported")
-    transposed = node.attributes.get_int("transB", 0)
+    transposed = bool(node.attributes.get_int("transB", 0))
+    alpha = node.attributes.get_float("alpha", 1.0)
+    return _product(context, node, "QGemm", transposed, node.inputs[2] if len(node.inputs) > 2 else None, alpha)
+
+
+def match_matmul(context: Context, node: ir.Node) -> Match:
+    """A MatMul of a matrix and constant weights."""
+    return _product(context, node, "QLinearMatMul", False, None, 1.0)
+
+
+def _product(
+    context: Context, node: ir.Node, operator: str, transposed: bool, bias_value: ir.Value | None, alpha: float
+) -> Match:
+    value, x = activation(node.inputs[0], "input")
+    if len(x.shape) != 2:
+        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {node.op_type} needs 2")
     weights, scale = _weights(node.inputs[1], 0 if transposed else 1)
+    if weights.ndim != 2:
+        raise Refused(f"weights have {weights.ndim} dimensions; 2 are supported")
     if not transposed:
         weights = weights.T
-    bias = _bias(node.inputs[2] if len(node.inputs) > 2 else None, weights.shape[0])
-    nodes, out, y = quantized_output(context, node, ("QGemm",))
+    bias = _bias(bias_value, weights.shape[0])
+    nodes, out, y = quantized_output(context, node, (operator,))
     static_shape(out)
-    multiplier = ratio((x.scale, scale), (y.scale,))
+    multiplier = ratio((alpha, x.scale, scale), (y.scale,))
     macs = gemm_macs(node)
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:

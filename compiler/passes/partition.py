@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import onnx
 import onnx_ir as ir
-from npukit.compiler.operators import MATCHERS, Context, Match, Refused, macs_of, used_values
+from npukit.compiler.operators import Context, Match, Refused, macs_of, match_node, used_values
 from npukit.compiler.oracle import integer_tensors
 from npukit.isa.config import NpuConfig
 
@@ -58,6 +58,7 @@ class PartitionPass:
             self.config,
             integer_tensors(self.proto),
             frozenset(value.name or "" for value in graph.outputs),
+            dict(model.opset_imports),
         )
         matches: dict[ir.Node, Match] = {}
         refused: dict[ir.Node, str] = {}
@@ -99,17 +100,7 @@ def _match(context: Context, node: ir.Node) -> Match | None:
         raise Refused(f"the configuration computes {context.config.dtype}; quantised graphs run on int8")
     if node.domain not in ("", "ai.onnx"):
         raise Refused(f"operators of domain {node.domain} are not supported")
-    matcher = MATCHERS.get(node.op_type)
-    if matcher is None:
-        if node.op_type == "Relu" and _follows_match(node):
-            return None
-        raise Refused(f"operator {node.op_type} is not supported; supported are {', '.join(sorted(MATCHERS))}")
-    return matcher(context, node)
-
-
-def _follows_match(node: ir.Node) -> bool:
-    source = node.inputs[0].producer() if node.inputs[0] is not None else None
-    return source is not None and source.op_type in MATCHERS
+    return match_node(context, node)
 
 
 def _drop_lone_aliases(matches: dict[ir.Node, Match], refused: dict[ir.Node, str]) -> None:
@@ -143,11 +134,9 @@ def _stages(graph: ir.Graph, absorbed: dict[ir.Node, Match]) -> dict[ir.Node, in
         match = absorbed.get(node)
         if match is None:
             before = [(producer, producer in absorbed) for producer in _predecessors(node)]
-        elif node is match.node:
+        else:
             # the dequantisers between accelerated nodes vanish, so look at what they dequantise
             before = [(value.producer(), False) for value in match.inputs]
-        else:
-            before = [(match.node, False)]
         stages[node] = max((stages[one] + crossing for one, crossing in before if one is not None), default=0)
     return stages
 

@@ -1,6 +1,8 @@
 """Convolution: tiles of output blocks, rows and columns; reductions in chunks that fit."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 from npukit.compiler.layers import ConvLayer
@@ -10,7 +12,7 @@ from npukit.compiler.tiling import ConvShape, ConvTiling, choose_tiling, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 from numpy.typing import NDArray
 
-__all__ = ["schedule_conv", "weight_tiles"]
+__all__ = ["blocked_channels", "int8_summands", "schedule_conv", "weight_tiles"]
 
 _Range = tuple[int, int]
 
@@ -25,19 +27,78 @@ def weight_tiles(weights: NDArray[np.int8], size: int) -> NDArray[np.int8]:
     return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
 
 
-def _blocks(values: NDArray, size: int) -> NDArray:
-    """[channels] as [blocks, lanes], padded with 0."""
+def int8_summands(weights: NDArray[np.int16]) -> list[NDArray[np.int8]]:
+    """int8 arrays that add up to weights of 9 bits: one, or, where they are needed, two or three."""
+    found = []
+    rest = weights
+    while not found or rest.any():
+        part = rest.clip(-128, 127)
+        found.append(part.astype(np.int8))
+        rest = rest - part
+    return found
+
+
+def blocked_channels(values: NDArray, size: int) -> NDArray:
+    """[channels, ...] as [blocks, lanes, ...], padded with 0."""
     count = -(-len(values) // size)
-    return np.pad(values, (0, count * size - len(values))).reshape(count, size)
+    padded = np.zeros((count * size, *values.shape[1:]), values.dtype)
+    padded[: len(values)] = values
+    return padded.reshape(count, size, *values.shape[1:])
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A dense convolution from some input blocks to some output blocks: a layer, or a part of a grouped one.
+
+    tiles: the weights' summands, see `weight_tiles`.
+    """
+
+    layer: ConvLayer
+    number: int
+    first_in: int
+    first_out: int
+    tiles: tuple[NDArray[np.int8], ...]
+
+    @property
+    def out_blocks(self) -> int:
+        return self.tiles[0].shape[0]
+
+    @property
+    def in_blocks(self) -> int:
+        return self.tiles[0].shape[1]
+
+
+def _pieces(layer: ConvLayer, size: int) -> Iterator[_Piece]:
+    """Output blocks that need the same input blocks, with zeros where a group takes nothing from a channel."""
+    outer, inner = layer.weights.shape[:2]
+    out_of_group = outer // layer.group
+
+    def sources(block: int) -> tuple[int, int]:
+        groups = block * size // out_of_group, (min(outer, block * size + size) - 1) // out_of_group
+        return groups[0] * inner // size, -(-(groups[1] + 1) * inner // size)
+
+    runs = [(need, [*blocks]) for need, blocks in groupby(range(-(-outer // size)), sources)]
+    for number, ((first_in, end_in), blocks) in enumerate(runs):
+        channels = range(blocks[0] * size, min(outer, (blocks[-1] + 1) * size))
+        weights = layer.weights[channels.start : channels.stop]
+        if layer.group > 1:
+            dense = np.zeros((len(channels), (end_in - first_in) * size, *weights.shape[2:]), weights.dtype)
+            for row, channel in enumerate(channels):
+                start = channel // out_of_group * inner - first_in * size
+                dense[row, start : start + inner] = weights[row]
+            weights = dense
+        tiles = tuple(weight_tiles(part, size) for part in int8_summands(weights))
+        yield _Piece(layer, number, first_in, blocks[0], tiles)
 
 
 def schedule_conv(builder: Builder, layer: ConvLayer) -> None:
     """Emit a convolution's tasks."""
     x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
-    shape = ConvShape.of(builder.config, layer, x, y)
-    tiling = choose_tiling(shape)
-    for batch, group, rows, columns in _tiles(shape, tiling):
-        _tile(builder, layer, tiling, batch, group, rows, columns)
+    whole = ConvShape.of(builder.config, layer, x, y)
+    for piece in _pieces(layer, builder.config.array):
+        tiling = choose_tiling(replace(whole, in_blocks=piece.in_blocks, out_blocks=piece.out_blocks))
+        for batch, group, rows, columns in _tiles(tiling.shape, tiling):
+            _tile(builder, piece, tiling, batch, group, rows, columns)
 
 
 def _tiles(shape: ConvShape, tiling: ConvTiling) -> Iterator[tuple[int, _Range, _Range, _Range]]:
@@ -60,33 +121,41 @@ def _tiles(shape: ConvShape, tiling: ConvTiling) -> Iterator[tuple[int, _Range, 
 
 def _tile(
     builder: Builder,
-    layer: ConvLayer,
+    piece: _Piece,
     tiling: ConvTiling,
     batch: int,
     group: _Range,
     rows: _Range,
     columns: _Range,
 ) -> None:
-    shape = tiling.shape
+    shape, layer = tiling.shape, piece.layer
     height, width, blocks = rows[1] - rows[0], columns[1] - columns[0], group[1] - group[0]
     size = builder.config.array
-    bias, multiplier = _blocks(layer.bias, size), _blocks(layer.multiplier, size)
+    target = piece.first_out + group[0], piece.first_out + group[1]
+    bias, multiplier = blocked_channels(layer.bias, size), blocked_channels(layer.multiplier, size)
     parameters = builder.parameters(
-        f"{layer.node}, block {group[0]},",
+        f"{layer.node}, block {target[0]},",
         Operation.REQUANTIZE,
         {"zero_point": layer.zero_point, "low": -128, "high": 127},
-        [array[block : block + 1] for block in range(*group) for array in (bias, multiplier)],
+        [array[block : block + 1] for block in range(*target) for array in (bias, multiplier)],
     )
     acc = Buffer(Memory.ACC, blocks * height * width, layer.output)
     chunks = [
-        (channels, kernel)
+        (channels, kernel, summand)
         for channels in parts(shape.in_blocks, tiling.channels)
         for kernel in parts(shape.kernel[0], tiling.kernel_rows)
+        for summand in range(len(piece.tiles))
     ]
-    for index, (channels, kernel) in enumerate(chunks):
+    # a later summand is mostly zeros
+    chunks = [
+        (channels, kernel, summand)
+        for channels, kernel, summand in chunks
+        if summand == 0 or piece.tiles[summand][slice(*group), slice(*channels), slice(*kernel)].any()
+    ]
+    for index, (channels, kernel, summand) in enumerate(chunks):
         # weights first: they wait for no earlier layer
-        wgt = _weights(builder, layer, shape, group, channels, kernel)
-        region = _input(builder, layer, shape, batch, channels, rows, columns)
+        wgt = _weights(builder, piece, summand, shape, group, channels, kernel)
+        region = _input(builder, piece, shape, batch, channels, rows, columns)
         act = builder.load_region(region, layer.pad_value)
         pitch = region.columns
         instruction = Matrix(
@@ -115,35 +184,36 @@ def _tile(
         a_memory=Memory.ACC, a_stride_block=height * width, a_stride_y=width, a_stride_x=1,
         out_stride_block=height * width, out_stride_y=width, out_stride_x=1,
     )  # fmt: skip
-    capture = CaptureBox(layer.output, batch, group[0], rows[0], columns[0])
+    capture = CaptureBox(layer.output, batch, target[0], rows[0], columns[0])
     builder.vector(instruction, (Operand("a", acc),), Operand("out", out, write=True), parameters, capture)
-    target = builder.tensor(layer.output)
-    builder.store_region(Region(target, size, batch, group, rows, columns), out)
+    builder.store_region(Region(builder.tensor(layer.output), size, batch, target, rows, columns), out)
 
 
 def _input(
     builder: Builder,
-    layer: ConvLayer,
+    piece: _Piece,
     shape: ConvShape,
     batch: int,
     channels: _Range,
     rows: _Range,
     columns: _Range,
 ) -> Region:
+    layer = piece.layer
     first_y = rows[0] * shape.strides[0] - layer.pads[0]
     first_x = columns[0] * shape.strides[1] - layer.pads[1]
     step = shape.strides[0] if shape.kernel[0] == 1 else 1
     last_y = first_y + (shape.input_rows(rows[1] - rows[0]) - 1) * step + 1
     last_x = first_x + shape.input_columns(columns[1] - columns[0])
     x = builder.tensor(layer.inputs[0])
-    return Region(x, builder.config.array, batch, channels, (first_y, last_y), (first_x, last_x), step)
+    blocks = piece.first_in + channels[0], piece.first_in + channels[1]
+    return Region(x, builder.config.array, batch, blocks, (first_y, last_y), (first_x, last_x), step)
 
 
 def _weights(
-    builder: Builder, layer: ConvLayer, shape: ConvShape, group: _Range, channels: _Range, kernel: _Range
+    builder: Builder, piece: _Piece, summand: int, shape: ConvShape, group: _Range, channels: _Range, kernel: _Range
 ) -> Buffer:
     size = builder.config.array
-    name = builder.constant(f"{layer.node} weights", lambda: weight_tiles(layer.weights, size))
+    name = builder.constant(f"{piece.layer.node} weights {piece.number}.{summand}", lambda: piece.tiles[summand])
     kernel_row = shape.kernel[1] * size
     block = shape.kernel[0] * kernel_row
     if kernel[1] - kernel[0] == shape.kernel[0]:
@@ -155,7 +225,7 @@ def _weights(
         (name, group, channels, kernel),
         name,
         run,
-        layer.node,
+        piece.layer.node,
         planes=group[1] - group[0],
         offset=(group[0] * shape.in_blocks + channels[0]) * block + kernel[0] * kernel_row,
         plane_stride=shape.in_blocks * block,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from npukit.compiler.exact import float32_fma
-from npukit.compiler.layers import AddLayer, ConvLayer, GlobalAverageLayer, Subgraph
+from npukit.compiler.layers import BinaryLayer, ConvLayer, GlobalAverageLayer, Subgraph
 from npukit.compiler.pipeline import compile_model
 from npukit.isa.config import PRESETS
 from onnx import numpy_helper
@@ -67,11 +67,13 @@ def test_addition_and_average(graphs) -> None:
     y = graph.add(a, b, zero_point=11)
     graph.output(graph.global_average(y, scale=0.007))
     add, average = lowered(graph.model())[0].layers
-    assert isinstance(add, AddLayer) and isinstance(average, GlobalAverageLayer)
+    assert isinstance(add, BinaryLayer) and isinstance(average, GlobalAverageLayer)
     scale = np.float32(y.scale)
     ra, rb = np.float32(0.02) / scale, np.float32(0.05) / scale
-    assert (add.ra, add.rb, add.unsigned) == (ra, rb, (True, True, True))
-    assert add.offset == np.float32(11) - float32_fma(float(ra), 3, float(rb * np.float32(9)))
+    values = add.values
+    assert (values["ra"], values["rb"], values["low"], values["high"]) == (ra, rb, 0, 255)
+    assert all(values[f"{side}_unsigned"] for side in ("a", "b", "out"))
+    assert values["offset"] == np.float32(11) - float32_fma(float(ra), 3, float(rb * np.float32(9)))
     assert average.bias == -(11 - 128) * 30
     assert average.multiplier == scale / (np.float32(0.007) * np.float32(30))
 
@@ -98,7 +100,7 @@ def test_what_other_parts_need_is_an_output(graphs) -> None:
     graph = graphs.Graph()
     a = graph.conv(graph.input((1, 4, 6, 6)), 5, pads=[1] * 4)
     b = graph.conv(a, 5, pads=[1] * 4)
-    h = graph.quantize(graph.node("Sigmoid", [graph.dequantize(b)]), 0.004, -128)
+    h = graph.quantize(graph.node("Softmax", [graph.dequantize(b)]), 0.004, -128)
     c = graph.add(a, h)
     graph.output(c)
     first, second = lowered(graph.model())

@@ -37,17 +37,6 @@ def producer(graph, name):
 # ---- reasons: the constraint and the value
 
 
-def test_group(graphs) -> None:
-    graph = one_conv(graphs)
-    node = conv_node(graph)
-    node.attribute.append(helper.make_attribute("group", 2))
-    weights = initializer(graph, producer(graph, node.input[1]).input[0])
-    raw = np.frombuffer(weights.raw_data, np.int8).reshape(6, 4, 3, 3)[:, :2]
-    weights.CopyFrom(helper.make_tensor(weights.name, weights.data_type, raw.shape, raw.tobytes(), raw=True))
-    assert reasons(graph.model(), "Conv") == ["group is 2; 1 is supported"]
-    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Conv"}, subgraphs=0)
-
-
 def test_float_input(graphs) -> None:
     graph = graphs.Graph()
     x = graph.input((1, 4, 8, 8))
@@ -65,22 +54,6 @@ def test_weights_that_are_an_activation(graphs) -> None:
     (reason,) = reasons(graph.model(), "Conv")
     assert reason.endswith("are not a constant that a DequantizeLinear dequantises")
     graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Conv"}, subgraphs=0)
-
-
-@pytest.mark.parametrize(("zero_point", "low", "high"), [(0, 0, 255), (128, -128, 127), (100, -100, 155)])
-def test_uint8_weights(graphs, zero_point, low, high) -> None:
-    """Those that fit int8 less their zero point run; others say how far they reach."""
-    graph = graphs.Graph(dtype=np.uint8)
-    x = graph.input((1, 4, 8, 8))
-    values = graph.random.integers(0, 256, (6, 4, 3, 3)).astype(np.uint8)
-    values.reshape(-1)[:2] = 0, 255
-    weights = graph.weights(values, 0.01, zero_point)
-    graph.output(graph.quantize(graph.node("Conv", [graph.dequantize(x), weights]), 0.3))
-    fits = zero_point == 128
-    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Conv"}, subgraphs=int(fits))
-    if not fits:
-        (reason,) = reasons(graph.model(), "Conv")
-        assert f"less their zero point span {low} to {high}; -128 to 127 is supported" in reason
 
 
 def test_weight_scales_along_another_axis(graphs) -> None:
@@ -158,22 +131,26 @@ def test_kernels_too_large_for_a_configuration(graphs) -> None:
     ]
 
 
-@pytest.mark.parametrize("size", [(1, 4, 1, 1), (1, 1, 8, 8), (4, 8, 8)])
-def test_broadcasting_addition(graphs, size) -> None:
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [
+        ((1, 1, 8, 8), "input [1, 1, 8, 8] repeats along channels; only a constant may"),
+        ((4, 8, 8), "has 3 dimensions; 4 (NCHW) or 2 are supported"),
+    ],
+)
+def test_broadcasting_addition(graphs, size, reason) -> None:
     graph = graphs.Graph()
     graph.output(graph.add(graph.input((1, 4, 8, 8)), graph.input(size)))
-    (reason,) = reasons(graph.model(), "Add")
-    assert "Add without broadcasting is supported" in reason or "has 3 dimensions" in reason
+    (found,) = reasons(graph.model(), "Add")
+    assert found.endswith(reason)
     graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Add"}, subgraphs=0)
 
 
-def test_addition_of_a_constant(graphs) -> None:
+def test_both_operands_repeat(graphs) -> None:
     graph = graphs.Graph()
-    x = graph.input((1, 4, 8, 8))
-    other = graph.weights(graph.random.integers(-99, 99, (1, 4, 8, 8)).astype(np.int8), 0.01)
-    graph.output(graph.quantize(graph.node("Add", [graph.dequantize(x), other]), 0.03))
-    (reason,) = reasons(graph.model(), "Add")
-    assert reason.endswith("is a constant; it must be an activation")
+    graph.output(graph.add(graph.input((1, 4, 8, 1)), graph.input((1, 4, 1, 8))))
+    (found,) = reasons(graph.model(), "Add")
+    assert found == "inputs [1, 4, 8, 1] and [1, 4, 1, 8] both repeat; one must have the result's shape"
     graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Add"}, subgraphs=0)
 
 
@@ -209,8 +186,7 @@ def test_global_average_of_too_many_windows(graphs) -> None:
 @pytest.mark.parametrize(
     ("attributes", "reason"),
     [
-        (dict(alpha=0.5), "alpha is 0.5; 1.0 is supported"),
-        (dict(beta=2.0), "beta is 2.0; 1.0 is supported"),
+        (dict(beta=2.0), "beta is 2.0; 1 is supported"),
         (dict(transA=1), "transA is 1; 0 is supported"),
     ],
 )
@@ -259,28 +235,20 @@ def test_relu_that_its_quantiser_does_not_absorb(graphs, dtype) -> None:
     y = graph.node("Relu", [graph.node("Add", [graph.dequantize(graph.input((1, 4, 8, 8))) for _ in "ab"])])
     graph.output(graph.quantize(y, 0.03, 10))
     model = graph.model()
-    name = "uint8" if dtype is np.uint8 else "int8"
     (reason,) = reasons(model, "Add")
-    assert reason.startswith(f"Relu Relu:{y} is not absorbed by its quantiser: the zero point of q_")
-    assert f"is 10, not the smallest {name} value, so ONNX Runtime computes in float" in reason
-    assert reasons(model, "Relu") == ["feeds nodes that stay"]
+    assert reason.startswith(f"Relu Relu:{y} is not absorbed by its quantiser: q_")
+    low, high = (-0.3, 7.35) if dtype is np.uint8 else (-4.14, 3.51)
+    assert reason.endswith(f"holds {low} to {high}, the limits are 0 and inf, so ONNX Runtime computes in float")
+    assert len(reasons(model, "Relu")) == 1
     graphs.agree(model, SMALL, stays={*graphs.EDGES, "Add", "Relu"}, subgraphs=0)
-
-
-def test_relu_by_itself(graphs) -> None:
-    graph = graphs.Graph()
-    x = graph.input((1, 4, 8, 8))
-    graph.output(graph.quantize(graph.node("Relu", [graph.dequantize(x)]), 0.02))
-    (reason,) = reasons(graph.model(), "Relu")
-    assert reason.startswith("operator Relu is not supported; supported are Add, Conv")
 
 
 def test_float_result_used_twice(graphs) -> None:
     graph = one_conv(graphs)
     value = conv_node(graph).output[0]
-    graph.output(graph.quantize(graph.node("Sigmoid", [value]), 0.004, -128))
+    graph.output(graph.quantize(graph.node("Softmax", [value]), 0.004, -128))
     assert reasons(graph.model(), "Conv") == [f"its float result {value} is used besides by one QuantizeLinear"]
-    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Conv", "Sigmoid"}, subgraphs=0)
+    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Conv", "Softmax"}, subgraphs=0)
 
 
 def test_float_result_that_is_an_output(graphs) -> None:
@@ -295,9 +263,9 @@ def test_float_result_that_another_operator_takes(graphs) -> None:
     graph = graphs.Graph()
     a, b = (graph.dequantize(graph.input((1, 4, 8, 8))) for _ in "ab")
     value = graph.node("Add", [a, b])
-    graph.output(graph.quantize(graph.node("Sigmoid", [value]), 0.004, -128))
+    graph.output(graph.quantize(graph.node("Softmax", [value]), 0.004, -128))
     (reason,) = reasons(graph.model(), "Add")
-    assert reason.startswith("its result goes to Sigmoid Sigmoid:") and reason.endswith(
+    assert reason.startswith("its result goes to Softmax Softmax:") and reason.endswith(
         "in float, not to a QuantizeLinear"
     )
 
@@ -325,16 +293,16 @@ def test_other_operators_domains_and_data_types(graphs) -> None:
     graph = graphs.Graph(domains=[helper.make_opsetid("com.microsoft", 1)])
     y = graph.conv(graph.input((1, 4, 8, 8)), 6)
     gelu = graph.node("Gelu", [graph.dequantize(y)], domain="com.microsoft")
-    graph.output_value(graph.node("Sigmoid", [gelu]))
+    graph.output_value(graph.node("Softmax", [gelu]))
     model = graph.model()
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info(model.graph.output[0].name, 1, (1, 6, 6, 6)))
     assert reasons(model, "Gelu") == ["operators of domain com.microsoft are not supported"]
-    assert reasons(model, "Sigmoid")[0].startswith("operator Sigmoid is not supported; supported are Add, Conv")
-    graphs.agree(model, SMALL, stays={*graphs.EDGES, "Gelu", "Sigmoid"})
+    assert reasons(model, "Softmax")[0].startswith("operator Softmax is not supported; supported are Abs, Acos")
+    graphs.agree(model, SMALL, stays={*graphs.EDGES, "Gelu", "Softmax"})
     assert reasons(model, "Conv", PRESETS["bf16-4x4"]) == [
         "the configuration computes bf16; quantised graphs run on int8"
     ]
-    graphs.agree(model, "bf16-4x4", stays={*graphs.EDGES, "Conv", "Gelu", "Sigmoid"}, subgraphs=0)
+    graphs.agree(model, "bf16-4x4", stays={*graphs.EDGES, "Conv", "Gelu", "Softmax"}, subgraphs=0)
 
 
 def test_values_that_no_one_knows_the_shape_of_between_parts(graphs) -> None:
@@ -351,7 +319,7 @@ def test_values_that_no_one_knows_the_shape_of_between_parts(graphs) -> None:
 
 def test_local_function_stays(graphs) -> None:
     opset = helper.make_opsetid("", 21)
-    body = [helper.make_node("Sigmoid", ["a"], ["s"]), helper.make_node("Mul", ["a", "s"], ["b"])]
+    body = [helper.make_node("Softmax", ["a"], ["s"]), helper.make_node("Mul", ["a", "s"], ["b"])]
     swish = helper.make_function("mine", "Swish", ["a"], ["b"], body, [opset])
     graph = graphs.Graph(domains=[helper.make_opsetid("mine", 1)], functions=[swish])
     y = graph.conv(graph.input((1, 4, 8, 8)), 6)
@@ -378,10 +346,10 @@ def test_chain_of_parts(graphs) -> None:
     graph = graphs.Graph()
     y = graph.conv(graph.input((1, 4, 8, 8)), 5)
     for channels in (6, 7):
-        y = graph.quantize(graph.node("Sigmoid", [graph.dequantize(y)]), 0.004, -128)
+        y = graph.quantize(graph.node("Softmax", [graph.dequantize(y)]), 0.004, -128)
         y = graph.conv(y, channels)
     graph.output(y)
-    session, _ = graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Sigmoid"}, subgraphs=3)
+    session, _ = graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Softmax"}, subgraphs=3)
     assert [program.nodes[0].output[1] for program in session.programs.values()] == [5, 6, 7]
     assert session.compilation is not None
     stages = session.compilation.partition.stages
@@ -416,12 +384,12 @@ def test_unused_nodes_are_not_kept(graphs) -> None:
     """Nodes that nothing needs are neither run nor listed among the reasons."""
     graph = graphs.Graph()
     y = graph.conv(graph.input((1, 4, 8, 8)), 5)
-    graph.node("Sigmoid", [graph.dequantize(y)])
+    graph.node("Softmax", [graph.dequantize(y)])
     graph.output(y)
     model = graph.model()
     session = Session(model, SMALL)
     assert session.compilation is not None
-    assert not [reason for reason in session.compilation.partition.reasons if reason.op == "Sigmoid"]
+    assert not [reason for reason in session.compilation.partition.reasons if reason.op == "Softmax"]
     session.run(graphs.inputs_of(model))
 
 

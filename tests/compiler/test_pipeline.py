@@ -23,7 +23,7 @@ CONFIG = PRESETS["int8-8x8"]
 def two_parts(graphs):
     graph = graphs.Graph()
     y = graph.conv(graph.input((1, 4, 9, 9)), 6)
-    y = graph.quantize(graph.node("Sigmoid", [graph.dequantize(y)]), 0.004, -128)
+    y = graph.quantize(graph.node("Softmax", [graph.dequantize(y)]), 0.004, -128)
     graph.output(graph.conv(y, 4))
     return graph.model()
 
@@ -81,7 +81,7 @@ def test_artifact(graphs, tmp_path) -> None:
     onnx.checker.check_model(result.artifact)
     operators = [node.op_type for node in result.artifact.graph.node]
     assert operators == [
-        "QuantizeLinear", "EPContext", "DequantizeLinear", "Sigmoid", "QuantizeLinear", "EPContext", "DequantizeLinear"
+        "QuantizeLinear", "EPContext", "DequantizeLinear", "Softmax", "QuantizeLinear", "EPContext", "DequantizeLinear"
     ]  # fmt: skip
     assert list(programs_of(result.artifact)) == ["npukit_0", "npukit_1"]
     assert tuple(programs_of(result.artifact).values()) == result.programs

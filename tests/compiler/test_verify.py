@@ -27,7 +27,7 @@ def result(graphs) -> Compilation:
     """Two parts with a node between them that stays; everything verifies."""
     graph = graphs.Graph()
     y = graph.conv(graph.input((1, 4, 9, 9)), 6)
-    y = graph.quantize(graph.node("Sigmoid", [graph.dequantize(y)]), 0.004, -128)
+    y = graph.quantize(graph.node("Softmax", [graph.dequantize(y)]), 0.004, -128)
     graph.output(graph.conv(graph.conv(y, 5), 4))
     made = compile_model(graph.model(), CONFIG)
     for subgraph, plan, allocation in zip(

@@ -1,97 +1,65 @@
-"""Window operations: maximum, and the sum over a whole image."""
+"""Averages: sums over windows, and over whole images."""
 
-from itertools import product
-from math import gcd
+from itertools import groupby, product
 
-from npukit.compiler.layers import GlobalAverageLayer, MaxPoolLayer
+from npukit.compiler.layers import AverageLayer, GlobalAverageLayer
 from npukit.compiler.schedule.builder import Builder, Region
+from npukit.compiler.schedule.window import Tile, window_region, window_tiles
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import average_window, parts, window_words
 from npukit.isa.instructions import Memory, Operation, Vector
 
-__all__ = ["schedule_global_average", "schedule_maxpool"]
-
-_LOWEST = -128
-_MOST_STEP = 16
+__all__ = ["schedule_average", "schedule_global_average"]
 
 
-def _phases(stride: int, dilation: int, width: int) -> tuple[int, int]:
-    """(phases, window step): output columns p, p + phases, ... slide by whole window columns."""
-    phases = dilation // gcd(stride, dilation)
-    step = phases * stride // dilation
-    if step > _MOST_STEP or phases > width:
-        return width, 1
-    return phases, step
-
-
-def schedule_maxpool(builder: Builder, layer: MaxPoolLayer) -> None:
-    """Emit a max pooling's tasks: tiles of output rows, then columns, then blocks."""
-    config = builder.config
-    y = builder.tensor(layer.output)
-    batch, channels, height, width = y.view
-    most = window_words(config)
-
-    def reach(size: int, axis: int) -> int:
-        return (size - 1) * layer.strides[axis] + (layer.kernel[axis] - 1) * layer.dilations[axis] + 1
-
-    columns_most = max(size for size in range(1, width + 1) if reach(size, 1) * reach(1, 0) <= most and size <= 1024)
-    rows_most = max(
-        size for size in range(1, height + 1) if reach(size, 0) * reach(columns_most, 1) <= most and size <= 1024
-    )
-    plane = reach(rows_most, 0) * reach(columns_most, 1)
-    for index in range(batch):
-        for blocks in parts(-(-channels // config.array), min(256, max(1, most // plane))):
-            for rows in parts(height, rows_most):
-                for columns in parts(width, columns_most):
-                    _maxpool_tile(builder, layer, index, blocks, rows, columns)
-
-
-def _maxpool_tile(
-    builder: Builder, layer: MaxPoolLayer, batch: int,
-    blocks: tuple[int, int], rows: tuple[int, int], columns: tuple[int, int],
-) -> None:  # fmt: skip
-    size = builder.config.array
+def schedule_average(builder: Builder, layer: AverageLayer) -> None:
+    """Emit an average pooling's tasks: in each tile, one for all windows of as many elements."""
     x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
-    height, width, count = rows[1] - rows[0], columns[1] - columns[0], blocks[1] - blocks[0]
-    starts = [
-        place[0] * stride - pad
-        for place, stride, pad in zip((rows, columns), layer.strides, layer.pads[:2], strict=True)
-    ]
-    ends = [
-        start + (extent - 1) * stride + (kernel - 1) * dilation + 1
-        for start, extent, stride, kernel, dilation in zip(
-            starts, (height, width), layer.strides, layer.kernel, layer.dilations, strict=True
-        )
-    ]
-    region = Region(x, size, batch, blocks, (starts[0], ends[0]), (starts[1], ends[1]))
-    source = builder.load_region(region, _LOWEST)
-    out = Buffer(Memory.ACT, count * height * width, layer.output)
-    phases, step = _phases(layer.strides[1], layer.dilations[1], width)
-    for phase in range(phases):
-        instruction = Vector(
-            operation=Operation.MAX,
-            blocks=count,
-            height=height,
-            width=-(-(width - phase) // phases),
-            a_stride_block=region.rows * region.columns if count > 1 else 0,
-            a_stride_y=layer.strides[0] * region.columns if height > 1 else 0,
-            out_stride_block=height * width,
-            out_stride_y=width,
-            out_stride_x=phases,
-            window_height=layer.kernel[0],
-            window_width=layer.kernel[1],
-            window_step=step,
-            window_stride_y=layer.dilations[0] * region.columns if layer.kernel[0] > 1 else 0,
-            window_stride_x=layer.dilations[1],
-        )
-        capture = CaptureBox(layer.output, batch, blocks[0], rows[0], columns[0] + phase, step_x=phases)
-        builder.vector(
-            instruction,
-            (Operand("a", source, phase * layer.strides[1]),),
-            Operand("out", out, phase, write=True),
-            capture=capture,
-        )
-    builder.store_region(Region(y, size, batch, blocks, rows, columns), out)
+    counts = [layer.counts(axis, x.view[2 + axis], y.view[2 + axis]) for axis in (0, 1)]
+    for tile in window_tiles(builder, layer, layer.kernel, 256):
+        region = window_region(builder, layer, layer.kernel, tile)
+        source = builder.load_region(region, layer.pad_value)
+        width, height = tile.columns[1] - tile.columns[0], tile.rows[1] - tile.rows[0]
+        out = Buffer(Memory.ACT, tile.count * height * width, layer.output)
+        for rows, columns in product(_runs(tile.rows, counts[0]), _runs(tile.columns, counts[1])):
+            _average_run(builder, layer, tile, region, source, out, rows, columns, counts)
+        place = tile.batch, tile.blocks, tile.rows, tile.columns
+        builder.store_region(Region(y, builder.config.array, *place), out)
+
+
+def _runs(places: tuple[int, int], counts: list[int]) -> list[tuple[int, int]]:
+    """Ranges of places whose windows count the same."""
+    runs = [[*run] for _, run in groupby(range(*places), key=lambda place: counts[place])]
+    return [(run[0], run[-1] + 1) for run in runs]
+
+
+def _average_run(
+    builder: Builder, layer: AverageLayer, tile: Tile, region: Region, source: Buffer, out: Buffer,
+    rows: tuple[int, int], columns: tuple[int, int], counts: list[list[int]],
+) -> None:  # fmt: skip
+    elements = counts[0][rows[0]] * counts[1][columns[0]]
+    values = {
+        "zero_point": layer.zero_point, "low": -128, "high": 127,
+        "bias": -layer.pad_value * layer.kernel[0] * layer.kernel[1], "multiplier": layer.multiplier(elements),
+    }  # fmt: skip
+    parameters = builder.parameters(f"{layer.node}, of {elements}", Operation.SUM, values, [])
+    pitch, width = region.columns, tile.columns[1] - tile.columns[0]
+    row, column = rows[0] - tile.rows[0], columns[0] - tile.columns[0]
+    instruction = Vector(
+        operation=Operation.SUM, blocks=tile.count, height=rows[1] - rows[0], width=columns[1] - columns[0],
+        a_stride_block=region.rows * pitch if tile.count > 1 else 0,
+        a_stride_y=layer.strides[0] * pitch if rows[1] - rows[0] > 1 else 0,
+        out_stride_block=(tile.rows[1] - tile.rows[0]) * width, out_stride_y=width, out_stride_x=1,
+        window_height=layer.kernel[0], window_width=layer.kernel[1], window_step=layer.strides[1],
+        window_stride_y=pitch if layer.kernel[0] > 1 else 0, window_stride_x=1,
+    )  # fmt: skip
+    builder.vector(
+        instruction,
+        (Operand("a", source, row * layer.strides[0] * pitch + column * layer.strides[1]),),
+        Operand("out", out, row * width + column, write=True),
+        parameters,
+        CaptureBox(layer.output, tile.batch, tile.blocks[0], rows[0], columns[0]),
+    )
 
 
 def _windows(total: int, most: int) -> list[tuple[int, int, int]]:

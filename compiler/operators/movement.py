@@ -1,0 +1,158 @@
+"""Operators that move values: reshapes, concatenation, padding, cutting out, repetition."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+from npukit.compiler.layers import ConcatLayer, CopyLayer, Layer, QuantizedTensor, ResizeLayer
+from npukit.compiler.operators.base import (
+    Context,
+    Match,
+    Refused,
+    activation,
+    constant,
+    quantized_output,
+    same_parameters,
+)
+from npukit.compiler.operators.unary import requantising_table
+from npukit.compiler.tiling import kernel_problem
+from numpy.typing import NDArray
+
+__all__ = ["match_concat", "match_pad", "match_reshape", "match_resize", "match_slice"]
+
+_MAX_PAD = 31
+
+
+def match_reshape(context: Context, node: ir.Node) -> Match:
+    """Flatten, Reshape, Squeeze or Unsqueeze that moves nothing: NCHW to [batch, everything], or 1x1 images."""
+    value, x = activation(node.inputs[0], "input")
+    nodes, out, y = quantized_output(context, node, ())
+    same_parameters(x, y, node.op_type)
+    match = Match(node, nodes, (value,), out, (x, replace(y, storage=x.name)), None, alias=True)
+    if x.view == y.view:
+        return match
+    if len(y.shape) != 2 or y.shape[0] != x.shape[0]:
+        raise Refused(f"shape {list(x.shape)} becomes {list(y.shape)}; [batch, everything else] is supported")
+    problem = kernel_problem(context.config, x.view[2:])
+    if problem is not None:  # a Gemm behind it is a convolution with the whole image as its kernel
+        raise Refused(f"an image of {x.view[2]}x{x.view[3]} is too large to be flattened in place: {problem}")
+    return match
+
+
+def match_concat(context: Context, node: ir.Node) -> Match:
+    """Concat of any number of tensors along any axis."""
+    found = [activation(value, "input") for value in node.inputs]
+    nodes, out, y = quantized_output(context, node, ())
+    axis = node.attributes.get_int("axis", 0) % len(y.shape)
+    tables = tuple(requantising_table(x, y) for _, x in found)
+
+    def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
+        return ConcatLayer(node.name or "", node.op_type, tuple(x.name for _, x in found), y.name, axis, tables)
+
+    return Match(node, nodes, tuple(value for value, _ in found), out, (*(x for _, x in found), y), build)
+
+
+def _integers(node: ir.Node, position: int, name: str) -> list[int] | None:
+    """A constant input of integers, or the attribute of older operator sets; None where there is neither."""
+    value = node.inputs[position] if position < len(node.inputs) else None
+    if value is None:
+        given = node.attributes.get_ints(name)
+        return list(given) if given is not None else None
+    array = constant(value)
+    if array is None:
+        raise Refused(f"its {name} are not constant")
+    return [int(one) for one in array.reshape(-1)]
+
+
+def _image(x: QuantizedTensor, op: str) -> None:
+    if len(x.shape) != 4:
+        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {op} needs 4 (NCHW)")
+
+
+def match_pad(context: Context, node: ir.Node) -> Match:
+    """Pad with a constant along height and width; negative padding cuts off."""
+    value, x = activation(node.inputs[0], "input")
+    _image(x, "Pad")
+    nodes, out, y = quantized_output(context, node, ())
+    same_parameters(x, y, "Pad")
+    mode = node.attributes.get_string("mode", "constant")
+    if mode != "constant":
+        raise Refused(f"mode is {mode}; constant is supported")
+    given = _integers(node, 1, "pads") or []
+    axes = _integers(node, 3, "axes") or list(range(4))
+    before, after = [0] * 4, [0] * 4
+    for position, axis in enumerate(axes):
+        before[axis], after[axis] = given[position], given[position + len(axes)]
+    if any(before[:2] + after[:2]):
+        raise Refused(f"padding {given} concerns batch or channels; height and width are supported")
+    if max(before + after) > _MAX_PAD:
+        raise Refused(f"padding {given} exceeds {_MAX_PAD}")
+    filled = node.inputs[2] if len(node.inputs) > 2 else None
+    number = constant(filled) if filled is not None else np.array(node.attributes.get_float("value", 0.0))
+    if number is None:
+        raise Refused("its value is not constant")
+    pad = np.rint(np.float32(number.reshape(-1)[0]) / np.float32(x.scale)) + x.zero_point
+    return _copy(node, nodes, value, x, out, y, (before[2], before[3]), 0, int(np.clip(pad, -128, 127)))
+
+
+def match_slice(context: Context, node: ir.Node) -> Match:
+    """Slice along height and width, and along channels from a multiple of the array's size, in steps of 1."""
+    value, x = activation(node.inputs[0], "input")
+    _image(x, "Slice")
+    nodes, out, y = quantized_output(context, node, ())
+    same_parameters(x, y, "Slice")
+    starts, ends = (_integers(node, position, name) for position, name in ((1, "starts"), (2, "ends")))
+    assert starts is not None and ends is not None
+    axes = _integers(node, 3, "axes") or list(range(len(starts)))
+    steps = _integers(node, 4, "steps") or [1] * len(starts)
+    if any(step != 1 for step in steps):
+        raise Refused(f"steps are {steps}; 1 is supported")
+    first = [0] * 4
+    for start, axis in zip(starts, axes, strict=True):
+        size = x.shape[axis]
+        first[axis] = min(max(start + (size if start < 0 else 0), 0), size)
+    if x.shape[0] != y.shape[0]:
+        raise Refused("it cuts the batch; height, width and channels are supported")
+    if first[1] % context.config.array:
+        raise Refused(f"its first channel {first[1]} is not a multiple of {context.config.array}, the array's size")
+    return _copy(node, nodes, value, x, out, y, (-first[2], -first[3]), first[1], 0)
+
+
+def _copy(
+    node: ir.Node, nodes: tuple[ir.Node, ...], value: ir.Value, x: QuantizedTensor, out: ir.Value, y: QuantizedTensor,
+    offset: tuple[int, int], first_channel: int, pad_value: int,
+) -> Match:  # fmt: skip
+    def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
+        return CopyLayer(node.name or "", node.op_type, (x.name,), y.name, offset, first_channel, pad_value)
+
+    return Match(node, nodes, (value,), out, (x, y), build)
+
+
+def match_resize(context: Context, node: ir.Node) -> Match:
+    """Resize to a whole multiple of height and width, by the nearest element."""
+    value, x = activation(node.inputs[0], "input")
+    _image(x, node.op_type)
+    nodes, out, y = quantized_output(context, node, ())
+    same_parameters(x, y, node.op_type)
+    mode = node.attributes.get_string("mode", "nearest")
+    if mode != "nearest":
+        raise Refused(f"mode is {mode}; nearest is supported")
+    coordinates = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
+    rounding = node.attributes.get_string("nearest_mode", "round_prefer_floor")
+    exact = coordinates == "asymmetric" and rounding == "floor"
+    if node.op_type == "Resize" and not exact and (coordinates, rounding[:5]) != ("half_pixel", "round"):
+        raise Refused(f"coordinates are {coordinates}, rounded by {rounding}; asymmetric and floor are supported")
+    factors = y.view[2] // x.view[2], y.view[3] // x.view[3]
+    expected = (*x.view[:2], x.view[2] * factors[0], x.view[3] * factors[1])
+    scales: NDArray | None = None
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
+        scales = constant(node.inputs[2])
+    whole = scales is None or scales.size == 0 or list(scales) == [1, 1, *factors]
+    if y.view != expected or min(factors) < 1 or not whole:
+        raise Refused(f"shape {list(x.shape)} becomes {list(y.shape)}; whole factors of height and width are supported")
+
+    def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
+        return ResizeLayer(node.name or "", node.op_type, (x.name,), y.name, factors)
+
+    return Match(node, nodes, (value,), out, (x, y), build)

@@ -1,0 +1,144 @@
+"""Pools."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+from npukit.compiler.layers import AverageLayer, GlobalAverageLayer, Layer, MaxPoolLayer, QuantizedTensor
+from npukit.compiler.operators.base import (
+    Context,
+    Match,
+    Refused,
+    activation,
+    pair,
+    quantized_output,
+    ratio,
+    same_parameters,
+    window_pads,
+)
+from npukit.compiler.tiling import average_window, window_problem
+
+__all__ = ["match_average", "match_global_average", "match_maxpool"]
+
+_MAX_PAD = 31
+_MAX_STEP = 16
+
+
+def match_maxpool(context: Context, node: ir.Node) -> Match:
+    """A two-dimensional MaxPool within `max_window`."""
+    value, x = activation(node.inputs[0], "input")
+    if len(node.outputs) > 1 and node.outputs[1].name:
+        raise Refused("its second output, the indices, is used")
+    nodes, out, y = quantized_output(context, node, ())
+    same_parameters(x, y, "MaxPool")
+    kernel = pair(node.attributes.get_ints("kernel_shape"), 1)
+    if len(x.shape) != 4:
+        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; MaxPool needs 4 (NCHW)")
+    strides = pair(node.attributes.get_ints("strides"), 1)
+    rows, columns = pair(node.attributes.get_ints("dilations"), 1)
+    dilations = rows if kernel[0] > 1 else 1, columns if kernel[1] > 1 else 1
+    pads = window_pads(node, x.view[2:], y.view[2:], kernel, strides, dilations)
+    for axis in (0, 1):
+        start = (y.view[2 + axis] - 1) * strides[axis] - pads[axis]
+        if start >= x.view[2 + axis]:
+            raise Refused(
+                f"with ceil_mode its last window starts at {start}, outside of the {x.view[2 + axis]} input "
+                f"{('rows', 'columns')[axis]}, where ONNX and ONNX Runtime differ"
+            )
+    if max(pads) > _MAX_PAD:
+        raise Refused(f"padding {list(pads)} exceeds {_MAX_PAD}")
+    problem = window_problem(context.config, kernel, strides, dilations)
+    if problem is not None:
+        raise Refused(problem)
+
+    def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
+        return MaxPoolLayer(node.name or "", node.op_type, (x.name,), y.name, kernel, strides, pads, dilations)
+
+    return Match(node, nodes, (value,), out, (x, y), build)
+
+
+def match_global_average(context: Context, node: ir.Node) -> Match:
+    """GlobalAveragePool: an integer sum, then one multiplication."""
+    value, x = activation(node.inputs[0], "input")
+    if len(x.shape) != 4:
+        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; GlobalAveragePool needs 4 (NCHW)")
+    nodes, out, y = quantized_output(context, node, ("QLinearGlobalAveragePool",))
+    size = x.view[2] * x.view[3]
+    most = average_window(context.config)
+    rows, columns = -(-x.view[2] // most), -(-x.view[3] // most)
+    windows = rows * columns
+    if max(rows, columns) > most:  # the sums of sums lie beside them
+        windows += -(-rows // most) * -(-columns // most)
+    if windows > context.config.acc_depth:
+        raise Refused(
+            f"an image of {x.view[2]}x{x.view[3]} makes {windows} partial sums; acc_depth is {context.config.acc_depth}"
+        )
+
+    multiplier = np.float32(ratio((x.scale,), (y.scale, size)))
+
+    def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
+        return GlobalAverageLayer(
+            node.name or "", node.op_type, (x.name,), y.name, -x.zero_point * size, multiplier, y.zero_point
+        )
+
+    return Match(node, nodes, (value,), out, (x, y), build)
+
+
+def match_average(context: Context, node: ir.Node) -> Match:
+    """A two-dimensional AveragePool within `max_window` whose result no rounding of floats can change."""
+    value, x = activation(node.inputs[0], "input")
+    if len(x.shape) != 4:
+        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; AveragePool needs 4 (NCHW)")
+    nodes, out, y = quantized_output(context, node, ("QLinearAveragePool",))
+    kernel = pair(node.attributes.get_ints("kernel_shape"), 1)
+    strides = pair(node.attributes.get_ints("strides"), 1)
+    if any(one != 1 for one in node.attributes.get_ints("dilations") or ()):
+        raise Refused("it is dilated, which is not supported")
+    pads = window_pads(node, x.view[2:], y.view[2:], kernel, strides, (1, 1))
+    if max(pads) > _MAX_PAD:
+        raise Refused(f"padding {list(pads)} exceeds {_MAX_PAD}")
+    if strides[1] > _MAX_STEP:
+        raise Refused(f"stride {list(strides)} exceeds {_MAX_STEP}")
+    problem = window_problem(context.config, kernel, strides, (1, 1))
+    if problem is not None:
+        raise Refused(problem)
+    given = node.attributes.get_ints("pads") or (0, 0, 0, 0)
+    if node.attributes.get_int("ceil_mode", 0) and (pads[2] > given[2] or pads[3] > given[3]):
+        raise Refused("with ceil_mode its last windows reach past the padding, where ONNX Runtime's count differs")
+    layer = AverageLayer(
+        node.name or "", node.op_type, (x.name,), y.name, kernel, strides, pads,
+        bool(node.attributes.get_int("count_include_pad", 0)), (np.float32(x.scale), np.float32(y.scale)),
+        x.zero_point, y.zero_point,
+    )  # fmt: skip
+    counts = {
+        rows * columns
+        for rows in set(layer.counts(0, x.view[2], y.view[2]))
+        for columns in set(layer.counts(1, x.view[3], y.view[3]))
+    }
+    for count in sorted(counts):
+        _check_average(layer, count)
+        ratio((x.scale,), (y.scale, count))
+    return Match(node, nodes, (value,), out, (x, y), lambda _: layer)
+
+
+def _check_average(layer: AverageLayer, count: int) -> None:
+    """Refuse windows whose exact average lies closer to a tie than ONNX Runtime's float sum is exact.
+
+    ONNX Runtime adds `count` dequantised numbers in fp32, in an order of its own, divides, and rounds. With u =
+    2**-24 the sum's relative error is below (count + 4) u of the sum of the magnitudes (Higham, "Accuracy and
+    Stability of Numerical Algorithms", 2002, section 4.2). Where the scales are powers of two and so is the
+    count, nothing is rounded before the end.
+    """
+    x_scale, y_scale = (float(scale) for scale in layer.scales)
+    if all(np.frexp(number)[0] == 0.5 for number in (x_scale, y_scale, count)):
+        return
+    sums = np.arange(-255 * count, 255 * count + 1, dtype=np.float64)
+    exact = sums * x_scale / (count * y_scale)
+    tie = np.abs(np.abs(exact - np.floor(exact)) - 0.5)
+    inside = np.abs(exact) < 300  # beyond, all is clamped
+    error = (count + 4) * 2.0**-24 * 255 * x_scale / y_scale
+    if (tie[inside] <= error).any():
+        raise Refused(
+            f"averages of {count} elements from scale {x_scale:g} to {y_scale:g} can lie on the boundary between two "
+            "results, where ONNX Runtime's sum of floats decides by its rounding"
+        )

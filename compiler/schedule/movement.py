@@ -1,0 +1,171 @@
+"""Concatenation, padding, cutting out and repetition."""
+
+from itertools import accumulate
+
+import numpy as np
+from npukit.compiler.layers import ConcatLayer, CopyLayer, QuantizedTensor, ResizeLayer
+from npukit.compiler.schedule.builder import Builder, Region
+from npukit.compiler.schedule.elementwise import elementwise_tiles, look_up
+from npukit.compiler.tasks import Buffer, CaptureBox, Operand
+from npukit.compiler.tiling import parts
+from npukit.isa.instructions import Matrix, Memory, Operation, Vector
+
+__all__ = ["schedule_concat", "schedule_copy", "schedule_resize"]
+
+_Range = tuple[int, int]
+
+
+def _shifted(part: _Range, by: int) -> _Range:
+    return part[0] + by, part[1] + by
+
+
+def schedule_copy(builder: Builder, layer: CopyLayer) -> None:
+    """Emit the tasks of a window that is moved."""
+    size = builder.config.array
+    x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
+    for batch, blocks, rows, columns in elementwise_tiles(builder.config, y.view):
+        place = _shifted(rows, -layer.offset[0]), _shifted(columns, -layer.offset[1])
+        region = Region(x, size, batch, _shifted(blocks, layer.first_channel // size), *place)
+        source = builder.load_region(region, layer.pad_value)
+        _store_copy(builder, source, Region(y, size, batch, blocks, rows, columns))
+
+
+def _store_copy(builder: Builder, source: Buffer, target: Region) -> None:
+    """Store a buffer as a part of a tensor. VECTOR copies it, so that what computes the tensor is a VECTOR task."""
+    shape = target.blocks, target.rows, target.columns
+    out = Buffer(Memory.ACT, target.words, target.tensor)
+    instruction = _elementwise(Operation.COPY, shape)
+    capture = CaptureBox(target.tensor, target.batch, target.block[0], target.y, target.x[0])
+    builder.vector(instruction, (Operand("a", source),), Operand("out", out, write=True), None, capture)
+    builder.store_region(target, out)
+
+
+def _elementwise(operation: Operation, shape: tuple[int, int, int], source: Memory = Memory.ACT) -> Vector:
+    blocks, height, width = shape
+    return Vector(
+        operation=operation, blocks=blocks, height=height, width=width,
+        a_memory=source, a_stride_block=height * width, a_stride_y=width, a_stride_x=1,
+        out_stride_block=height * width, out_stride_y=width, out_stride_x=1,
+    )  # fmt: skip
+
+
+def schedule_concat(builder: Builder, layer: ConcatLayer) -> None:
+    """Emit a concatenation's tasks: copies, or, where channels do not begin at a word, products with shifts."""
+    size = builder.config.array
+    y = builder.tensor(layer.output)
+    sources = [builder.tensor(name) for name in layer.inputs]
+    starts = [0, *accumulate(x.view[layer.axis] for x in sources)]
+    if layer.axis == 1 and any(start % size for start in starts[:-1]):
+        _concat_lanes(builder, layer, sources, starts)
+        return
+    for x, start, table in zip(sources, starts, layer.tables, strict=False):
+        offset = [start if axis == layer.axis else 0 for axis in range(4)]
+        for batch, blocks, rows, columns in elementwise_tiles(builder.config, x.view):
+            source = _source(builder, x, table, batch, blocks, rows, columns)
+            place = (_shifted(blocks, offset[1] // size), _shifted(rows, offset[2]), _shifted(columns, offset[3]))
+            _store_copy(builder, source, Region(y, size, batch + offset[0], *place))
+
+
+def _source(
+    builder: Builder, x: QuantizedTensor, table: np.ndarray | None, batch: int, blocks: _Range, rows: _Range,
+    columns: _Range,
+) -> Buffer:  # fmt: skip
+    """A part of an input, in the result's quantisation."""
+    loaded = builder.load_region(Region(x, builder.config.array, batch, blocks, rows, columns), 0)
+    if table is None:
+        return loaded
+    out = Buffer(Memory.ACT, loaded.words, x.name)
+    look_up(builder, table, loaded, out, (blocks[1] - blocks[0], rows[1] - rows[0], columns[1] - columns[0]))
+    return out
+
+
+def _concat_lanes(builder: Builder, layer: ConcatLayer, sources: list[QuantizedTensor], starts: list[int]) -> None:
+    """Each output block is a sum of input blocks times matrices of zeros and ones that shift lanes: exact in int32."""
+    config = builder.config
+    size = config.array
+    y = builder.tensor(layer.output)
+    batches, channels, height, width = y.view
+    most = min(1024, config.acc_depth, config.act_depth * min(config.act_banks, 8) // 8)
+    for batch in range(batches):
+        for columns in parts(width, most):
+            for rows in parts(height, max(1, most // (columns[1] - columns[0]))):
+                for block in range(-(-channels // size)):
+                    _lanes_tile(builder, layer, sources, starts, batch, block, rows, columns)
+
+
+def _lanes_tile(
+    builder: Builder, layer: ConcatLayer, sources: list[QuantizedTensor], starts: list[int],
+    batch: int, block: int, rows: _Range, columns: _Range,
+) -> None:  # fmt: skip
+    size = builder.config.array
+    height, width = rows[1] - rows[0], columns[1] - columns[0]
+    shape = 1, height, width
+    acc = Buffer(Memory.ACC, height * width, layer.output)
+    first = True
+    for x, start, table in zip(sources, starts, layer.tables, strict=False):
+        for source_block in range(-(-x.view[1] // size)):
+            # the input's channel that comes into lane 0, counted from its block's first
+            shift = block * size - start - source_block * size
+            lanes = min(size, x.view[1] - source_block * size)
+            if shift >= lanes or shift <= -size:
+                continue
+            act = _source(builder, x, table, batch, (source_block, source_block + 1), rows, columns)
+            wgt = _shift_weights(builder, shift, lanes)
+            instruction = Matrix(
+                accumulate=int(not first), height=height, width=width,
+                act_stride_y=width, act_stride_x=1, acc_stride_y=width, acc_stride_x=1,
+            )  # fmt: skip
+            builder.matrix(instruction, Operand("act", act), Operand("wgt", wgt), acc)
+            first = False
+    out = Buffer(Memory.ACT, height * width, layer.output)
+    instruction = _elementwise(Operation.CONVERT, shape, Memory.ACC)
+    capture = CaptureBox(layer.output, batch, block, rows[0], columns[0])
+    builder.vector(instruction, (Operand("a", acc),), Operand("out", out, write=True), None, capture)
+    place = (block, block + 1), rows, columns
+    builder.store_region(Region(builder.tensor(layer.output), size, batch, *place), out)
+
+
+def _shift_weights(builder: Builder, shift: int, lanes: int) -> Buffer:
+    """A tile that brings input lane k, of the first `lanes`, to output lane k - shift."""
+    size = builder.config.array
+    tile = np.zeros((size, size), np.int8)
+    for source in range(max(0, shift), min(lanes, size + shift)):
+        tile[source, source - shift] = 1
+    name = builder.constant(f"shift by {shift} of {lanes}", lambda: tile)
+    return builder.load_constant(Memory.WGT, name, name, size, "shift")
+
+
+def schedule_resize(builder: Builder, layer: ResizeLayer) -> None:
+    """Emit a repetition's tasks: one copy for each place among an element's copies."""
+    config = builder.config
+    x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
+    tall, wide = layer.factors
+    batches, channels, height, width = x.view
+    most = max(1, min(1024, config.act_depth * min(config.act_banks, 8) // 8) // (tall * wide))
+    for batch in range(batches):
+        for columns in parts(width, most):
+            for rows in parts(height, max(1, most // (columns[1] - columns[0]))):
+                for block in range(-(-channels // config.array)):
+                    source = builder.load_region(Region(x, config.array, batch, (block, block + 1), rows, columns), 0)
+                    target = Region(
+                        y, config.array, batch, (block, block + 1), (rows[0] * tall, rows[1] * tall),
+                        (columns[0] * wide, columns[1] * wide),
+                    )  # fmt: skip
+                    _repeat(builder, layer, source, target, (rows[1] - rows[0], columns[1] - columns[0]))
+
+
+def _repeat(builder: Builder, layer: ResizeLayer, source: Buffer, target: Region, size: tuple[int, int]) -> None:
+    tall, wide = layer.factors
+    out = Buffer(Memory.ACT, target.words, target.tensor)
+    for row in range(tall):
+        for column in range(wide):
+            instruction = Vector(
+                operation=Operation.COPY, height=size[0], width=size[1], a_stride_y=size[1], a_stride_x=1,
+                out_stride_y=tall * target.columns, out_stride_x=wide,
+            )  # fmt: skip
+            capture = CaptureBox(
+                target.tensor, target.batch, target.block[0], target.y + row, target.x[0] + column, tall, wide
+            )
+            start = row * target.columns + column
+            builder.vector(instruction, (Operand("a", source),), Operand("out", out, start, write=True), None, capture)
+    builder.store_region(target, out)

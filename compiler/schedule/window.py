@@ -1,0 +1,155 @@
+"""Window operations: maxima, and convolutions in which each channel has a kernel of its own."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+from npukit.compiler.layers import AverageLayer, DepthwiseLayer, MaxPoolLayer
+from npukit.compiler.schedule.builder import Builder, Region
+from npukit.compiler.schedule.conv import blocked_channels
+from npukit.compiler.tasks import Buffer, CaptureBox, Operand
+from npukit.compiler.tiling import parts, window_words
+from npukit.isa.descriptors import pack_taps
+from npukit.isa.instructions import Memory, Operation, Vector
+
+__all__ = ["Tile", "WindowLayer", "schedule_depthwise", "schedule_maxpool", "window_region", "window_tiles"]
+
+_LOWEST = -128
+_MOST_STEP = 16
+
+_Range = tuple[int, int]
+
+WindowLayer = MaxPoolLayer | DepthwiseLayer | AverageLayer
+"""Layers that look at windows of their input."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A part of a window operation's result: half-open ranges."""
+
+    batch: int
+    blocks: _Range
+    rows: _Range
+    columns: _Range
+
+    @property
+    def count(self) -> int:
+        """Channel blocks."""
+        return self.blocks[1] - self.blocks[0]
+
+
+def _phases(stride: int, dilation: int, width: int) -> tuple[int, int]:
+    """(phases, window step): output columns p, p + phases, ... slide by whole window columns."""
+    phases = dilation // gcd(stride, dilation)
+    step = phases * stride // dilation
+    if step > _MOST_STEP or phases > width:
+        return width, 1
+    return phases, step
+
+
+def schedule_maxpool(builder: Builder, layer: MaxPoolLayer) -> None:
+    """Emit a max pooling's tasks."""
+    for tile in window_tiles(builder, layer, layer.kernel, 256):
+        _window(builder, layer, layer.kernel, tile, Operation.MAX, _LOWEST, None)
+
+
+def schedule_depthwise(builder: Builder, layer: DepthwiseLayer) -> None:
+    """Emit a depthwise convolution's tasks."""
+    size = builder.config.array
+    kernel = layer.weights.shape[2], layer.weights.shape[3]
+    bias, multiplier = blocked_channels(layer.bias, size), blocked_channels(layer.multiplier, size)
+    taps = blocked_channels(layer.weights.astype(np.int8).reshape(len(layer.bias), -1), size)
+    packed = [pack_taps(builder.config, block.T) for block in taps]
+    # descriptor and parameters of a tile take no more than half of PAR
+    most = (builder.config.par_depth // 2 - 2) // (2 + len(packed[0]))
+    for tile in window_tiles(builder, layer, kernel, most):
+        parameters = builder.parameters(
+            f"{layer.node}, block {tile.blocks[0]},",
+            Operation.DEPTHWISE,
+            {"zero_point": layer.zero_point, "low": -128, "high": 127},
+            [
+                words
+                for block in range(*tile.blocks)
+                for words in (bias[block : block + 1], multiplier[block : block + 1], packed[block])
+            ],
+        )
+        _window(builder, layer, kernel, tile, Operation.DEPTHWISE, layer.pad_value, parameters)
+
+
+def window_tiles(builder: Builder, layer: WindowLayer, kernel: tuple[int, int], most_blocks: int) -> Iterator[Tile]:
+    """Tiles of blocks, then rows, then columns, whose sources have `window_words` at most."""
+    config = builder.config
+    batch, channels, height, width = builder.tensor(layer.output).view
+    most = window_words(config)
+
+    def reach(size: int, axis: int) -> int:
+        return (size - 1) * layer.strides[axis] + (kernel[axis] - 1) * layer.dilations[axis] + 1
+
+    columns_most = max(size for size in range(1, width + 1) if reach(size, 1) * reach(1, 0) <= most and size <= 1024)
+    rows_most = max(
+        size for size in range(1, height + 1) if reach(size, 0) * reach(columns_most, 1) <= most and size <= 1024
+    )
+    plane = reach(rows_most, 0) * reach(columns_most, 1)
+    for index in range(batch):
+        for blocks in parts(-(-channels // config.array), min(256, most_blocks, max(1, most // plane))):
+            for rows in parts(height, rows_most):
+                for columns in parts(width, columns_most):
+                    yield Tile(index, blocks, rows, columns)
+
+
+def window_region(builder: Builder, layer: WindowLayer, kernel: tuple[int, int], tile: Tile) -> Region:
+    """What a tile's windows cover."""
+    extents = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
+    starts = [
+        place[0] * stride - pad
+        for place, stride, pad in zip((tile.rows, tile.columns), layer.strides, layer.pads[:2], strict=True)
+    ]
+    ends = [
+        start + (extent - 1) * stride + (taps - 1) * dilation + 1
+        for start, extent, stride, taps, dilation in zip(
+            starts, extents, layer.strides, kernel, layer.dilations, strict=True
+        )
+    ]
+    x = builder.tensor(layer.inputs[0])
+    return Region(x, builder.config.array, tile.batch, tile.blocks, (starts[0], ends[0]), (starts[1], ends[1]))
+
+
+def _window(
+    builder: Builder, layer: WindowLayer, kernel: tuple[int, int], tile: Tile,
+    operation: Operation, pad_value: int, parameters: Buffer | None,
+) -> None:  # fmt: skip
+    size = builder.config.array
+    y = builder.tensor(layer.output)
+    rows, columns, blocks = tile.rows, tile.columns, tile.blocks
+    height, width, count = rows[1] - rows[0], columns[1] - columns[0], blocks[1] - blocks[0]
+    region = window_region(builder, layer, kernel, tile)
+    source = builder.load_region(region, pad_value)
+    out = Buffer(Memory.ACT, count * height * width, layer.output)
+    phases, step = _phases(layer.strides[1], layer.dilations[1], width)
+    for phase in range(phases):
+        instruction = Vector(
+            operation=operation,
+            blocks=count,
+            height=height,
+            width=-(-(width - phase) // phases),
+            a_stride_block=region.rows * region.columns if count > 1 else 0,
+            a_stride_y=layer.strides[0] * region.columns if height > 1 else 0,
+            out_stride_block=height * width,
+            out_stride_y=width,
+            out_stride_x=phases,
+            window_height=kernel[0],
+            window_width=kernel[1],
+            window_step=step,
+            window_stride_y=layer.dilations[0] * region.columns if kernel[0] > 1 else 0,
+            window_stride_x=layer.dilations[1],
+        )
+        capture = CaptureBox(layer.output, tile.batch, blocks[0], rows[0], columns[0] + phase, step_x=phases)
+        builder.vector(
+            instruction,
+            (Operand("a", source, phase * layer.strides[1]),),
+            Operand("out", out, phase, write=True),
+            parameters,
+            capture,
+        )
+    builder.store_region(Region(y, size, tile.batch, blocks, rows, columns), out)
