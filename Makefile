@@ -77,9 +77,11 @@ silicon: $(STAMP) ## place and route blocks and cores for docs/silicon.md; an ho
 
 docs: $(STAMP) ## write the generated documents anew
 	$(BIN)/python -m npukit.isa.docs
+	$(BIN)/npukit ops --markdown -o docs/operators.md
 
 docs-check: $(STAMP) ## fail if a generated document is out of date
 	$(BIN)/python -m npukit.isa.docs --check
+	@$(BIN)/npukit ops --markdown | cmp -s - docs/operators.md || { echo "docs/operators.md is out of date: make docs"; exit 1; }
 
 clean: ## remove caches and build output; .venv stays
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -70,9 +70,10 @@ def check_model(
     source: str | Path | bytes | onnx.ModelProto,
     config: NpuConfig,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    min_macs: int = 0,
 ) -> Compilation:
     """Compile as far as the partition: what would run where, and why. Raises as `compile_model` does."""
-    return compile_model(source, config, shapes, stop_after="partition")
+    return compile_model(source, config, shapes, stop_after="partition", min_macs=min_macs)
 
 
 def compile_model(
@@ -81,8 +82,19 @@ def compile_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     stop_after: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    min_macs: int = 0,
+    all_nodes: bool = False,
 ) -> Compilation:
-    """Compile an ONNX model; `stop_after` names the last pass to run.
+    """Compile an ONNX model.
+
+    Args:
+        source: path, bytes or proto.
+        config: what to compile for.
+        shapes: of inputs that the model leaves open.
+        stop_after: the last pass to run.
+        progress: gets the name of each pass.
+        min_macs: subgraphs of fewer multiply-accumulates stay in ONNX Runtime.
+        all_nodes: fail when a node stays, other than quantisers at the edge.
 
     Raises:
         CompileError: a model that cannot be read or compiled; the message says what to do.
@@ -110,8 +122,10 @@ def compile_model(
         return result
 
     def partition() -> Partition:
-        made = PartitionPass(config, result.source).run(model)
+        made = PartitionPass(config, result.source, min_macs).run(model)
         verify_partition(made)
+        if all_nodes and made.fallback:
+            raise CompileError(_staying(made))
         return made
 
     split = step("partition", partition)
@@ -131,6 +145,11 @@ def compile_model(
     if stop_after is None:
         result.artifact = build_artifact(proto, split, subgraphs, result.programs)
     return result
+
+
+def _staying(partition: Partition) -> str:
+    nodes = [f"{reason.op} {reason.node} ({reason.reason})" for reason in partition.fallback]
+    return f"{len(nodes)} node(s) cannot run on the accelerator, and there is to be no fallback: {'; '.join(nodes)}"
 
 
 def _back_end(result: Compilation, step: Callable, subgraphs: tuple[Subgraph, ...], stop_after: str | None) -> None:

@@ -89,6 +89,7 @@ class _HostSegment:
         nodes: Sequence[onnx.NodeProto],
         wanted: set[str],
         values: dict[str, onnx.ValueInfoProto],
+        providers: Sequence[str],
     ) -> None:
         made = {name for node in nodes for name in node.output if name}
         used = {name for node in nodes for name in _names_used(node)}
@@ -112,7 +113,7 @@ class _HostSegment:
             functions=list(model.functions),
         )
         try:
-            self.session = open_session(part)
+            self.session = open_session(part, None, providers)
         except HostError as error:
             raise ArtifactError(f"ONNX Runtime refuses the part of the model that stays: {error}") from None
         for output in self.session.get_outputs():
@@ -125,9 +126,18 @@ class _HostSegment:
 
 
 class Executor:
-    """A compiled model on a device. `expose` names tensors of the host's part to show in captures."""
+    """A compiled model on a device.
 
-    def __init__(self, model: onnx.ModelProto, device: Device, expose: frozenset[str] = frozenset()) -> None:
+    `expose` names tensors of the host's part to show in captures; `providers` are ONNX Runtime's for that part.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        device: Device,
+        expose: frozenset[str] = frozenset(),
+        providers: Sequence[str] = ("CPUExecutionProvider",),
+    ) -> None:
         self.device = device
         self._model = model
         initializers = {tensor.name for tensor in model.graph.initializer}
@@ -151,7 +161,7 @@ class Executor:
         def flush(rest: Sequence[onnx.NodeProto]) -> None:
             if pending:
                 later = {name for node in rest for name in _names_used(node)}
-                self._steps.append(_HostSegment(model, tuple(pending), wanted | later, values))
+                self._steps.append(_HostSegment(model, tuple(pending), wanted | later, values, providers))
                 pending.clear()
 
         for position, node in enumerate(graph.node):

@@ -37,16 +37,18 @@ def session_options() -> onnxruntime.SessionOptions:
 
 
 def open_session(
-    model: onnx.ModelProto, options: onnxruntime.SessionOptions | None = None
+    model: onnx.ModelProto,
+    options: onnxruntime.SessionOptions | None = None,
+    providers: Sequence[str] = ("CPUExecutionProvider",),
 ) -> onnxruntime.InferenceSession:
-    """A session of ONNX Runtime on the host's processor.
+    """A session of ONNX Runtime, on the host's processor unless `providers` name others.
 
     Raises:
         HostError: when it refuses the model.
     """
     try:
         return onnxruntime.InferenceSession(
-            model.SerializeToString(), options or session_options(), providers=["CPUExecutionProvider"]
+            model.SerializeToString(), options or session_options(), providers=list(providers)
         )
     except Exception as error:  # ONNX Runtime raises many classes of its own
         raise HostError(_line(error)) from None

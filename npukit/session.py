@@ -5,6 +5,7 @@ from pathlib import Path
 from time import perf_counter
 
 import onnx
+import onnxruntime
 from numpy.typing import NDArray
 
 from npukit.compiler.artifact import Offload, offload_of
@@ -20,8 +21,10 @@ from npukit.npufile import read_model
 from npukit.profile import Profile, layer_profiles
 from npukit.sim.dram import DramModel
 
-__all__ = ["DEVICES", "Session", "quantized_tensors"]
+__all__ = ["DEVICES", "FALLBACKS", "Session", "quantized_tensors"]
 
+FALLBACKS = ("cpu", "cuda", "none")
+CUDA = "CUDAExecutionProvider"
 DEVICES = ("sim", "rtl")
 
 
@@ -41,6 +44,9 @@ class Session:
         dram: parameters of the simulated DRAM.
         shapes: input shapes that the model leaves open.
         compute: False runs timing alone; outputs are then zeros. The RTL always computes.
+        fallback: what runs the nodes that the accelerator cannot: `cpu`, `cuda` (ONNX Runtime's GPU build), or `none`,
+            which refuses a model that has such nodes.
+        min_macs: subgraphs of fewer multiply-accumulates are left to the fallback.
         vcd, vcd_cycles: a waveform file of the RTL, and the first and last cycle in it.
 
     Raises:
@@ -57,10 +63,13 @@ class Session:
         shapes: Mapping[str, Sequence[int]] | None = None,
         compute: bool = True,
         capture: bool = False,
+        fallback: str = "cpu",
+        min_macs: int = 0,
         vcd: str | Path | None = None,
         vcd_cycles: tuple[int, int] | None = None,
     ) -> None:
         start = perf_counter()
+        providers = _providers(fallback)
         proto = read_model(model)
         programs = programs_of(proto)
         wanted = load_config(config) if isinstance(config, str) else config
@@ -68,10 +77,18 @@ class Session:
         if programs:
             if shapes:
                 raise UsageError("a compiled model has its shapes already")
+            if min_macs:
+                raise UsageError("a compiled model is partitioned already: compile it again with --min-macs")
+            if fallback == "none" and (stay := _staying(proto)):
+                raise UsageError(
+                    f"{len(stay)} node(s) run on the host, and there is to be no fallback: {', '.join(stay)}"
+                )
             self.config = _config_of(programs, wanted)
         else:
             self.config = wanted or NpuConfig()
-            self.compilation = compile_model(proto, self.config, shapes)
+            self.compilation = compile_model(
+                proto, self.config, shapes, min_macs=min_macs, all_nodes=fallback == "none"
+            )
             assert self.compilation.artifact is not None
             proto = self.compilation.artifact
         self.artifact = proto
@@ -81,7 +98,7 @@ class Session:
             device = _make_device(device, self.config, dram, compute, vcd, vcd_cycles)
         self.device = device
         expose = frozenset(quantized_tensors(proto)) if capture else frozenset()
-        self._executor = Executor(proto, device, expose)
+        self._executor = Executor(proto, device, expose, providers)
         self._compile_seconds = perf_counter() - start
         self._capture = capture
         self.profile = Profile(self.config)
@@ -136,6 +153,24 @@ class Session:
             "total": seconds,
         }
         return profile
+
+
+def _providers(fallback: str) -> tuple[str, ...]:
+    """ONNX Runtime's execution providers for a fallback."""
+    if fallback not in FALLBACKS:
+        raise UsageError(f"the fallbacks are {', '.join(FALLBACKS)}, not {fallback!r}")
+    cpu = "CPUExecutionProvider"
+    if fallback != "cuda":
+        return (cpu,)
+    if CUDA not in onnxruntime.get_available_providers():
+        raise UsageError("this ONNX Runtime has no CUDA: pip install onnxruntime-gpu in place of onnxruntime")
+    return CUDA, cpu
+
+
+def _staying(model: onnx.ModelProto) -> list[str]:
+    """Nodes of a compiled model that ONNX Runtime runs, but for quantisers."""
+    device = ("EPContext", "QuantizeLinear", "DequantizeLinear")
+    return [f"{node.op_type} {node.name}" for node in model.graph.node if node.op_type not in device]
 
 
 def _make_device(

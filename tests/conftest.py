@@ -10,10 +10,10 @@ import pytest
 
 @pytest.fixture(scope="session")
 def graphs() -> ModuleType:
-    """The module `compiler/graphs.py`: small QDQ graphs, and their comparison with ONNX Runtime."""
+    """The module `graphs.py`: small QDQ graphs, and their comparison with ONNX Runtime."""
     name = "npukit_tests_graphs"
     if name not in sys.modules:
-        path = Path(__file__).parent / "compiler" / "graphs.py"
+        path = Path(__file__).parent / "graphs.py"
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None
         sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses look it up

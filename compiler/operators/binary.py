@@ -45,7 +45,7 @@ class _Side:
 
 
 def match_add(context: Context, node: ir.Node) -> Match:
-    """Add."""
+    """Add of two tensors, one of which may be constant, or repeat along batch, height or width."""
     nodes, out, y, a, b = _operands(context, node, "QLinearAdd")
     ra, rb = (np.float32(ratio((side.scale,), (y.scale,))) for side in (a, b))
     if max(ra, rb) > 2.0**100:
@@ -57,7 +57,7 @@ def match_add(context: Context, node: ir.Node) -> Match:
 
 
 def match_mul(context: Context, node: ir.Node) -> Match:
-    """Mul."""
+    """Mul of two tensors, one of which may be constant, or repeat along batch, height or width."""
     nodes, out, y, a, b = _operands(context, node, "QLinearMul")
     values = {
         "multiplier": np.float32(ratio((a.scale, b.scale), (y.scale,))),

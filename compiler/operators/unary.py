@@ -34,7 +34,7 @@ _ENTRIES = 256
 
 
 def match_unary(context: Context, node: ir.Node) -> Match:
-    """The chain of elementwise operators that ends with `node`."""
+    """Any chain of these between two quantised tensors that is a function of one element, by a table of 256 entries."""
     chain: list[ir.Node] = []
     sources: dict[str, ir.Value] = {}
     constants: dict[str, NDArray] = {}

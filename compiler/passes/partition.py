@@ -38,6 +38,11 @@ class Partition:
     stages: dict[ir.Node, int] = field(default_factory=dict)
 
     @property
+    def fallback(self) -> tuple[Reason, ...]:
+        """Those of `reasons` that are about computing, not about quantising at the edge."""
+        return tuple(reason for reason in self.reasons if reason.op not in ("QuantizeLinear", "DequantizeLinear"))
+
+    @property
     def nodes(self) -> int:
         """Nodes that the machine takes over."""
         return self.nodes_total - len(self.host)
@@ -45,10 +50,14 @@ class Partition:
 
 @dataclass(frozen=True)
 class PartitionPass:
-    """Match every node; `proto` is the model as ONNX Runtime, the oracle, sees it."""
+    """Match every node; `proto` is the model as ONNX Runtime, the oracle, sees it.
+
+    A subgraph of fewer than `min_macs` multiply-accumulates stays in ONNX Runtime.
+    """
 
     config: NpuConfig
     proto: onnx.ModelProto
+    min_macs: int = 0
     name = "partition"
 
     def run(self, model: ir.Model) -> Partition:
@@ -70,11 +79,20 @@ class PartitionPass:
                 continue
             if match is not None:
                 matches[node] = match
-        _drop_lone_aliases(matches, refused)
-        absorbed = {node: match for match in matches.values() for node in match.nodes}
-        stages = _stages(graph, absorbed)
-        count = 1 + max((stages[match.node] for match in matches.values()), default=-1)
-        groups = [tuple(match for node, match in matches.items() if stages[node] == stage) for stage in range(count)]
+        while True:
+            _drop_lone_aliases(matches, refused)
+            absorbed = {node: match for match in matches.values() for node in match.nodes}
+            stages = _stages(graph, absorbed)
+            count = 1 + max((stages[match.node] for match in matches.values()), default=-1)
+            groups = [
+                tuple(match for node, match in matches.items() if stages[node] == stage) for stage in range(count)
+            ]
+            small = {match.node: macs for group in groups if (macs := _macs(group)) < self.min_macs for match in group}
+            if not small:
+                break
+            for node, macs in small.items():  # then others may become one group
+                del matches[node]
+                refused[node] = f"its subgraph has {macs} MACs, fewer than the {self.min_macs} that were asked for"
         host = _needed(graph, absorbed)
         return Partition(
             model=model,
@@ -118,6 +136,10 @@ def _drop_lone_aliases(matches: dict[ir.Node, Match], refused: dict[ir.Node, str
         for node in lone:
             del matches[node]
             refused[node] = "a reshape alone at the accelerator's edge stays, because it moves nothing"
+
+
+def _macs(matches: Iterable[Match]) -> int:
+    return sum(macs_of(match.node) for match in matches)
 
 
 def _predecessors(node: ir.Node) -> Iterable[ir.Node]:

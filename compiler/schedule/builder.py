@@ -214,7 +214,7 @@ class Builder:
             )  # fmt: skip
             self._emit(
                 Engine.LOAD, instruction, (Operand("", buffer, write=True),),
-                DramUse(region.tensor, region.offset, region.box),
+                DramUse(region.tensor, region.offset, None if region.tensor in self.plan.constants else region.box),
             )  # fmt: skip
 
         return self.resident(Memory.ACT, key, region.words, region.tensor, fill)

@@ -7,6 +7,7 @@ from npukit.cli.common import (
     add_output,
     add_shapes,
     chosen_config,
+    min_macs_of,
     print_json,
     say_config,
     shapes_of,
@@ -25,6 +26,7 @@ def add_parsers(commands) -> None:
     )
     parser.add_argument("model", metavar="MODEL", help="ONNX file")
     add_shapes(parser)
+    parser.add_argument("--min-macs", type=int, default=0, metavar="N", help="leave smaller subgraphs out (default: 0)")
     add_config(parser)
     add_output(parser)
     parser.set_defaults(run=_run)
@@ -33,7 +35,7 @@ def add_parsers(commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     config = chosen_config(options)
     say_config(options, config)
-    partition = check_model(options.model, config, shapes_of(options)).partition
+    partition = check_model(options.model, config, shapes_of(options), min_macs_of(options)).partition
     if options.json:
         print_json(
             {

@@ -12,8 +12,10 @@ from npukit.isa.config import ConfigError, NpuConfig, load_config
 __all__ = [
     "add_config",
     "add_output",
+    "add_partition",
     "add_shapes",
     "chosen_config",
+    "min_macs_of",
     "print_json",
     "say",
     "say_config",
@@ -49,6 +51,30 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         "--input-shape", metavar="NAME=D,D,...", action="append", default=[], dest="shapes",
         help="fix the shape of an input that the model leaves open; may be repeated",
     )  # fmt: skip
+
+
+def add_partition(parser: argparse.ArgumentParser, fallbacks: Sequence[str]) -> None:
+    """`--fallback` and `--min-macs`."""
+    group = parser.add_argument_group("what stays off the accelerator")
+    group.add_argument(
+        "--fallback", choices=fallbacks, default="cpu",
+        help="what runs the nodes that the accelerator cannot; none: fail, and list them (default: cpu)",
+    )  # fmt: skip
+    group.add_argument(
+        "--min-macs", type=int, default=0, metavar="N",
+        help="leave subgraphs of fewer multiply-accumulates to the fallback (default: 0)",
+    )  # fmt: skip
+
+
+def min_macs_of(options: argparse.Namespace) -> int:
+    """What `--min-macs` gives.
+
+    Raises:
+        UsageError: when it is negative.
+    """
+    if options.min_macs < 0:
+        raise UsageError(f"--min-macs must be 0 or above, not {options.min_macs}")
+    return options.min_macs
 
 
 def shapes_of(options: argparse.Namespace) -> dict[str, list[int]]:

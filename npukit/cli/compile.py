@@ -6,8 +6,10 @@ from time import perf_counter
 from npukit.cli.common import (
     add_config,
     add_output,
+    add_partition,
     add_shapes,
     chosen_config,
+    min_macs_of,
     print_json,
     say,
     say_config,
@@ -36,6 +38,7 @@ def add_parsers(commands) -> None:
         help=f"stop after a pass and print what it made as text: {', '.join(PASSES)}",
     )  # fmt: skip
     add_shapes(parser)
+    add_partition(parser, ("cpu", "none"))
     add_config(parser)
     add_output(parser)
     parser.set_defaults(run=_run)
@@ -51,7 +54,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.output is not None:
         check_writable(options.output)
     start = perf_counter()
-    result = compile_model(options.model, config, shapes_of(options), options.stop_after)
+    result = compile_model(
+        options.model, config, shapes_of(options), options.stop_after, min_macs=min_macs_of(options),
+        all_nodes=options.fallback == "none",
+    )  # fmt: skip
     seconds = perf_counter() - start
     if options.stop_after is not None:
         print(describe(result.stages[options.stop_after]))

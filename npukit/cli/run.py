@@ -14,8 +14,10 @@ from onnx import helper
 from npukit.cli.common import (
     add_config,
     add_output,
+    add_partition,
     add_shapes,
     chosen_config,
+    min_macs_of,
     print_json,
     say,
     say_config,
@@ -27,7 +29,7 @@ from npukit.compare import Comparison, Oracle, compare
 from npukit.driver.executor import programs_of
 from npukit.errors import UsageError
 from npukit.npufile import check_writable, read_model, write_bytes
-from npukit.session import DEVICES, Session
+from npukit.session import DEVICES, FALLBACKS, Session
 from npukit.sim.dram import DramModel
 
 __all__ = ["add_parsers"]
@@ -68,6 +70,7 @@ def add_parsers(commands) -> None:
         help="cycles from a DRAM address to its data (default: 100)",
     )
     add_shapes(parser)
+    add_partition(parser, FALLBACKS)
     add_config(parser)
     add_output(parser)
     parser.set_defaults(run=_run)
@@ -178,6 +181,8 @@ def _run(options: argparse.Namespace) -> int:
         capture=options.compare,
         vcd=options.vcd,
         vcd_cycles=_vcd_cycles(options),
+        fallback=options.fallback,
+        min_macs=min_macs_of(options),
     )
     seed = options.seed or 0
     inputs = _read_inputs(options.input) if options.input else random_inputs(session.inputs, seed)

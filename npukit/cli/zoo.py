@@ -18,6 +18,7 @@ def add_parsers(commands) -> None:
     parser.add_argument("--list", action="store_true", help="list the models")
     parser.add_argument("-o", "--output", metavar="F", help="file to write (default: NAME.onnx)")
     parser.add_argument("--precision", default="int8", help="int8 (default) or fp32")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of synthetic weights (default: 0)")
     add_output(parser)
     parser.set_defaults(run=_run)
 
@@ -37,11 +38,13 @@ def _run(options: argparse.Namespace) -> int:
     path = options.output or f"{options.name}.onnx"
     check_writable(path)
     try:
-        data = zoo.load(options.name, options.precision)
+        data = zoo.load(options.name, options.precision, options.seed, lambda text: say(options, text))
     except ValueError as error:
         raise UsageError(str(error)) from None
     write_bytes(path, data)
     say(options, f"wrote {path}: {len(data)} bytes")
     if options.json:
-        print_json({"schema": 1, "model": options.name, "precision": options.precision, "path": path})
+        print_json(
+            {"schema": 1, "model": options.name, "precision": options.precision, "seed": options.seed, "path": path}
+        )
     return 0

@@ -1,12 +1,13 @@
-"""Small trained networks that come with npukit, as ONNX files.
+"""Networks that come with npukit, as ONNX files.
 
-Each network is stored once per precision: ``int8`` is a QDQ model (QuantizeLinear and DequantizeLinear
-around float operators, int8 activations and per-channel int8 weights), ``fp32`` the float model it was
-quantised from. ``examples/train_digits.py`` makes the digits files.
+``int8`` is a QDQ model (QuantizeLinear and DequantizeLinear around float operators, int8 activations and per-channel
+int8 weights), ``fp32`` the float model it was quantised from. The trained ``digits`` network is stored;
+``examples/train_digits.py`` makes its files. The others have synthetic weights: they are made on first use, from a
+seed, without a download, and kept in the cache folder.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from os import PathLike
@@ -15,6 +16,8 @@ from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
+
+from npukit.zoo.layers import VTA_LAYERS
 
 __all__ = ["ZOO", "ZooEntry", "digits_heldout", "load", "names", "write"]
 
@@ -26,12 +29,14 @@ class ZooEntry:
     Attributes:
         name: what :func:`load` takes.
         description: one line on the network, with the shapes of its input and output.
-        precisions: the stored versions, the preferred one first.
+        precisions: its versions, the preferred one first.
+        trained: its files are stored; otherwise it is made with synthetic weights.
     """
 
     name: str
     description: str
-    precisions: tuple[str, ...]
+    precisions: tuple[str, ...] = ("int8", "fp32")
+    trained: bool = False
 
     def filename(self, precision: str) -> str:
         """Name of the ONNX file that holds ``precision``.
@@ -55,7 +60,25 @@ ZOO: Mapping[str, ZooEntry] = MappingProxyType(
                     "handwritten digits: residual CNN with 24 and 40 channels; "
                     "image float32 [1, 1, 8, 8] in 0..1, logits float32 [1, 10]"
                 ),
-                precisions=("int8", "fp32"),
+                trained=True,
+            ),
+            *(
+                ZooEntry(name=name, description=f"{what}; image float32 [1, 3, 224, 224], logits float32 [1, 1000]")
+                for name, what in (
+                    ("resnet18", "ResNet-18, synthetic weights"),
+                    ("resnet50", "ResNet-50, synthetic weights"),
+                    ("mobilenetv2", "MobileNetV2, synthetic weights"),
+                )
+            ),
+            *(
+                ZooEntry(
+                    name=name,
+                    description=(
+                        f"a convolution of ResNet-18: {kernel}x{kernel}, stride {stride}, {inner} to {outer} channels; "
+                        f"image float32 [1, {inner}, {size}, {size}]"
+                    ),
+                )
+                for name, (size, inner, outer, kernel, _, stride) in VTA_LAYERS.items()
             ),
         )
     }
@@ -68,32 +91,42 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(ZOO))
 
 
-def load(name: str, precision: str = "int8") -> bytes:
+def load(name: str, precision: str = "int8", seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> bytes:
     """Serialised ONNX model of a network.
 
     Args:
         name: one of :func:`names`.
         precision: one of the network's ``precisions``.
+        seed: of synthetic weights; a trained network has but one set.
+        progress: gets a line of text when a network has to be made.
 
     Returns:
         The bytes of the ``.onnx`` file.
 
     Raises:
-        ValueError: no such network, or it is not stored in that precision.
+        ValueError: no such network, or no such version of it.
     """
     if name not in ZOO:
         raise ValueError(f"zoo network must be one of {', '.join(names())}, not {name!r}")
-    return resources.files(__name__).joinpath(ZOO[name].filename(precision)).read_bytes()
+    entry = ZOO[name]
+    filename = entry.filename(precision)
+    if entry.trained:
+        if seed:
+            raise ValueError(f"{name} is trained, so it has no seed to choose")
+        return resources.files(__name__).joinpath(filename).read_bytes()
+    from npukit.zoo.synthetic import synthetic
+
+    return synthetic(name, precision, seed, progress)
 
 
-def write(name: str, path: str | PathLike[str], precision: str = "int8") -> Path:
+def write(name: str, path: str | PathLike[str], precision: str = "int8", seed: int = 0) -> Path:
     """Write a network to ``path`` as an ONNX file and return the path.
 
     Raises:
         ValueError: as :func:`load`; then nothing is written.
         OSError: the file cannot be written.
     """
-    model = load(name, precision)
+    model = load(name, precision, seed)
     target = Path(path)
     target.write_bytes(model)
     return target

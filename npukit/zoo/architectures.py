@@ -3,27 +3,14 @@
 from collections.abc import Callable
 
 import onnx
-from npukit.zoo.build import NetworkBuilder
 
-__all__ = ["ARCHITECTURES", "VTA_LAYERS"]
+from npukit.zoo.build import NetworkBuilder
+from npukit.zoo.layers import VTA_LAYERS
+
+__all__ = ["ARCHITECTURES"]
 
 _IMAGE = (3, 224, 224)
 _CLASSES = 1000
-
-VTA_LAYERS: dict[str, tuple[int, int, int, int, int, int]] = {
-    "vta-c2": (56, 64, 64, 3, 1, 1),
-    "vta-c3": (56, 64, 128, 3, 1, 2),
-    "vta-c4": (56, 64, 128, 1, 0, 2),
-    "vta-c5": (28, 128, 128, 3, 1, 1),
-    "vta-c6": (28, 128, 256, 3, 1, 2),
-    "vta-c7": (28, 128, 256, 1, 0, 2),
-    "vta-c8": (14, 256, 256, 3, 1, 1),
-    "vta-c9": (14, 256, 512, 3, 1, 2),
-    "vta-c10": (14, 256, 512, 1, 0, 2),
-    "vta-c11": (7, 512, 512, 3, 1, 1),
-}
-"""Height and width, channels in, channels out, kernel, padding, stride: ResNet-18's convolutions as VTA's benchmarks
-number them (Moreau et al., "A Hardware-Software Blueprint for Flexible Deep Learning Specialization", 2019)."""
 
 
 def _resnet18(seed: int) -> tuple[NetworkBuilder, onnx.ModelProto]:
@@ -57,7 +44,15 @@ def _mobilenetv2(seed: int) -> tuple[NetworkBuilder, onnx.ModelProto]:
     """Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", 2018, width 1."""
     net = NetworkBuilder("mobilenetv2", _IMAGE, seed)
     x = net.conv("image", 32, 3, 2, activation="relu6")
-    settings = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    settings = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
     for expansion, channels, blocks, first_stride in settings:
         for block in range(blocks):
             stride = first_stride if block == 0 else 1
@@ -67,7 +62,7 @@ def _mobilenetv2(seed: int) -> tuple[NetworkBuilder, onnx.ModelProto]:
             joined = stride == 1 and net.values[x].shape[1] == channels
             inner = net.conv(inner, channels, 1, gain=0.5 if joined else 1.0)
             x = net.add(x, inner) if joined else inner
-    x = net.conv(x, 1280, 1, activation="relu6")
+    x = net.conv(x, 1280, 1, activation="relu6", spread=1.0)
     return net, net.model(net.classifier(x, _CLASSES))
 
 

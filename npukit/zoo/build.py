@@ -24,7 +24,7 @@ _MARGIN = 2.0
 
 
 def images(count: int, shape: Sequence[int], seed: int) -> NDArray[np.float32]:
-    """Synthetic images [count, channels, height, width]: noise at several scales, zero mean, unit variance."""
+    """Synthetic images [count, channels, height, width] in 0 .. 1: noise at several scales."""
     generator = np.random.default_rng(seed)
     channels, height, width = shape
     total = np.zeros((count, channels, height, width), np.float32)
@@ -34,7 +34,7 @@ def images(count: int, shape: Sequence[int], seed: int) -> NDArray[np.float32]:
         rows, columns = (np.arange(extent) * size // extent for extent in (height, width))
         total += noise[:, :, rows][:, :, :, columns]
         size *= 4
-    return (total - total.mean()) / total.std()
+    return np.clip(0.5 + (total - total.mean()) / (5 * total.std()), 0, 1)
 
 
 def _coarse(values: NDArray) -> NDArray[np.float32]:
@@ -54,7 +54,9 @@ class NetworkBuilder:
         self._name = name
         self._generator = np.random.default_rng(seed)
         self._shape = list(shape)
-        self.calibration = images(calibration, shape, seed + 1)
+        noise = np.random.default_rng(seed + 2).random((calibration // 4, *shape), np.float32)
+        self.calibration = np.concatenate([images(calibration - len(noise), shape, seed + 1), noise])
+        """Images, and a few of white noise, which random inputs are."""
         self.values: dict[str, NDArray[np.float32]] = {"image": self.calibration}
         self._nodes: list[onnx.NodeProto] = []
         self._initializers: list[onnx.TensorProto] = []
@@ -83,12 +85,13 @@ class NetworkBuilder:
 
     def conv(
         self, source: str, channels: int, kernel: int, stride: int = 1, *, groups: int = 1,
-        activation: str | None = None, beside: str | None = None, gain: float = 1.0,
+        activation: str | None = None, beside: str | None = None, gain: float = 1.0, spread: float = 0.25,
     ) -> str:  # fmt: skip
         """A convolution with bias, and its activation (`relu` or `relu6`).
 
-        Its channels get standard deviation `gain` and a mean such that the activation cuts few values off. With
-        `beside`, the mean is chosen for the sum with that tensor, which an activation is to follow.
+        Its channels get standard deviation `gain` and means, up to `spread` of it apart, such that the activation
+        cuts few values off. With `beside`, the mean is chosen for the sum with that tensor, which an activation is
+        to follow.
         """
         inner = self.values[source].shape[1] // groups
         weights = self._generator.standard_normal((channels, inner, kernel, kernel), np.float32)
@@ -103,12 +106,12 @@ class NetworkBuilder:
             gain = gain * 3 / _MARGIN / 1.5
         scale = _coarse(gain / np.maximum(raw.std(axis=(0, 2, 3)), 1e-6))
         weights *= scale[:, None, None, None]
-        spread = self._generator.uniform(-0.25, 0.25, channels).astype(np.float32) * gain
+        offset = self._generator.uniform(-spread, spread, channels).astype(np.float32) * gain
         middle = 3.0 if activation == "relu6" else _MARGIN * gain if activation == "relu" else 0.0
         if beside is not None:
             total = raw * scale[:, None, None] + self.values[beside]
             middle = _MARGIN * total.std(axis=(0, 2, 3)) - self.values[beside].mean(axis=(0, 2, 3))
-        bias = _coarse(middle - raw.mean(axis=(0, 2, 3)) * scale) + spread
+        bias = _coarse(middle - raw.mean(axis=(0, 2, 3)) * scale) + offset
         result = self._add("Conv", [source], {f"{name}_weight": weights, f"{name}_bias": bias}, attributes)
         return self.activation(result, activation)
 
@@ -138,7 +141,7 @@ class NetworkBuilder:
         features = self.values[flat]
         weights = self._generator.standard_normal((classes, features.shape[1]), np.float32)
         raw = features @ weights.T
-        weights *= _coarse(1 / np.maximum(raw.std(axis=0), 1e-6))[:, None]
+        weights *= _coarse(1 / (raw - raw.mean(axis=0)).std())
         bias = _coarse(-(features @ weights.T).mean(axis=0))
         name = f"gemm_{len(self._nodes)}"
         return self._add("Gemm", [flat], {f"{name}_weight": weights, f"{name}_bias": bias}, {"transB": 1})

@@ -157,14 +157,22 @@ class Graph:
     def conv(
         self, x: Quantized, channels: int, kernel: int | tuple[int, int] = 3, *, bias: bool = True,
         relu: bool = False, zero_point: int | None = None, per_channel: bool = True, value: str | None = None,
-        scale: float | None = None, **attributes: Any,
+        scale: float | None = None, weight_zero: int | None = None, clip: tuple[float, float] | None = None,
+        **attributes: Any,
     ) -> Quantized:  # fmt: skip
-        """A quantised convolution; `value` is the float input where x is dequantised already."""
+        """A quantised convolution; `value` is the float input where x is dequantised already.
+
+        `weight_zero`: uint8 weights with that zero point.
+        """
         size = kernel if isinstance(kernel, tuple) else (kernel, kernel)
-        inner = self.shape(x.name)[1]
-        values = self.random.integers(-127, 128, (channels, inner, *size)).astype(np.int8)
+        inner = self.shape(x.name)[1] // attributes.get("group", 1)
+        shape = channels, inner, *size
+        if weight_zero is None:
+            values = self.random.integers(-127, 128, shape).astype(np.int8)
+        else:
+            values = self.random.integers(0, 256, shape).astype(np.uint8)
         scales = self.random.uniform(0.002, 0.02, channels if per_channel else ()).astype(np.float32)
-        names = [value or self.dequantize(x), self.weights(values, scales)]
+        names = [value or self.dequantize(x), self.weights(values, scales, weight_zero or 0)]
         if bias:
             terms = self.random.integers(-3000, 3000, channels).astype(np.int32)
             names.append(self.bias(terms, np.broadcast_to(np.float32(x.scale) * scales, channels)))
@@ -172,6 +180,8 @@ class Graph:
         if relu:
             result = self.node("Relu", [result])
             zero_point = -128 if self.dtype is np.int8 else 0
+        if clip is not None:
+            result = self.node("Clip", [result, *(self.constant(np.float32(limit), "limit") for limit in clip)])
         spread = x.scale * float(np.mean(scales)) * _SPREAD**2 * np.sqrt(inner * size[0] * size[1])
         return self.quantize(result, scale or spread / 60, zero_point)
 
@@ -182,6 +192,50 @@ class Graph:
             result = self.node("Relu", [result])
             zero_point = -128 if self.dtype is np.int8 else 0
         return self.quantize(result, 0.9 * max(a.scale, b.scale) + 0.4 * min(a.scale, b.scale), zero_point)
+
+    def mul(self, a: Quantized, b: Quantized) -> Quantized:
+        """A quantised product."""
+        result = self.node("Mul", [self.dequantize(a), self.dequantize(b)])
+        return self.quantize(result, a.scale * b.scale * _SPREAD * float(self.random.uniform(0.3, 2)))
+
+    def constant_operand(self, op: str, x: Quantized, shape: Sequence[int], first: bool = False) -> Quantized:
+        """A sum or product of a tensor and an int8 or uint8 constant."""
+        limits = np.iinfo(x.dtype)
+        values = self.random.integers(limits.min, limits.max, tuple(shape), endpoint=True).astype(x.dtype)
+        scale = float(self.random.uniform(0.2, 3)) * x.scale
+        other = self.weights(values, scale, self._zero_point(None, x.dtype))
+        names = [self.dequantize(x), other]
+        result = self.node(op, names[::-1] if first else names)
+        return self.quantize(result, 1.2 * (x.scale + scale) if op == "Add" else x.scale * scale * 60)
+
+    def unary(self, op: str, x: Quantized, scale: float = 0.02, **attributes: Any) -> Quantized:
+        """A quantised function of each element."""
+        return self.quantize(self.node(op, [self.dequantize(x)], **attributes), scale)
+
+    def average(self, x: Quantized, kernel: tuple[int, int], scale: float, **attributes: Any) -> Quantized:
+        """A quantised average pooling."""
+        result = self.node("AveragePool", [self.dequantize(x)], kernel_shape=list(kernel), **attributes)
+        return self.quantize(result, scale)
+
+    def concat(self, parts: Sequence[Quantized], axis: int, same: bool = False) -> Quantized:
+        """A concatenation, with `same` in the first part's quantisation."""
+        result = self.node("Concat", [self.dequantize(part) for part in parts], axis=axis)
+        if same:
+            return self.quantize(result, parts[0].scale, parts[0].zero_point)
+        return self.quantize(result, float(np.mean([part.scale for part in parts])))
+
+    def moved(self, op: str, x: Quantized, constants: Sequence[NDArray | None], **attributes: Any) -> Quantized:
+        """An operator with constant inputs that keeps the quantisation (Pad, Slice, Resize, Unsqueeze)."""
+        names = ["" if value is None else self.constant(value) for value in constants]
+        result = self.node(op, [self.dequantize(x), *names], **attributes)
+        return self.quantize(result, x.scale, x.zero_point, x.dtype)
+
+    def matmul(self, x: Quantized, features: int) -> Quantized:
+        """A quantised MatMul with constant weights."""
+        inner = self.shape(x.name)[1]
+        values = self.random.integers(-127, 128, (inner, features)).astype(np.int8)
+        result = self.node("MatMul", [self.dequantize(x), self.weights(values, 0.01)])
+        return self.quantize(result, x.scale * 0.01 * _SPREAD**2 * np.sqrt(inner) / 60)
 
     def maxpool(self, x: Quantized, kernel: int | tuple[int, int], **attributes: Any) -> Quantized:
         """A max pooling between equal quantisers."""

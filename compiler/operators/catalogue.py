@@ -1,0 +1,124 @@
+"""What the operators are, and what keeps a node from the accelerator: read from the matchers themselves."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+
+from npukit.compiler import tiling
+from npukit.compiler.operators import MATCHERS, base, unary
+from npukit.compiler.operators.unary import UNARY, match_unary
+
+__all__ = ["OperatorEntry", "catalogue", "markdown"]
+
+
+_INTRODUCTION = (
+    "What the compiler takes over from ONNX (QDQ form, int8 or uint8), and each reason for which a node stays in ONNX",
+    "Runtime instead. `npukit ops --markdown` writes this page from the compiler's own checks; a name in braces stands",
+    "for the value that the message states.",
+    "",
+    "A node also stays where ONNX Runtime itself, in its optimised graph, computes it in float: then there is no",
+    "integer result to be equal to.",
+)
+
+
+@dataclass(frozen=True)
+class OperatorEntry:
+    """Operators of one matcher: what is taken, and the reasons why a node stays, with a name for each value."""
+
+    names: tuple[str, ...]
+    summary: str
+    reasons: tuple[str, ...]
+
+
+def catalogue() -> tuple[OperatorEntry, ...]:
+    """An entry for each matcher, those of convolutions and products first, and one for tables."""
+    names: dict[Callable, list[str]] = {}
+    for name, matcher in MATCHERS.items():
+        names.setdefault(matcher, []).append(name)
+    names[match_unary] = sorted(UNARY)
+    return tuple(
+        OperatorEntry(
+            tuple(mine), inspect.getdoc(matcher) or "", tuple(dict.fromkeys(_reasons(matcher, _module(matcher), set())))
+        )
+        for matcher, mine in names.items()
+    )
+
+
+def markdown() -> str:
+    """docs/operators.md."""
+    entries = catalogue()
+    everywhere = [reason for reason in entries[0].reasons if all(reason in entry.reasons for entry in entries)]
+    lines = [
+        "# Operators",
+        "",
+        *_INTRODUCTION,
+        "",
+        "## All of them",
+        "",
+        "A node stays, with one of these reasons:",
+        "",
+    ]
+    lines += [f"- {reason}" for reason in everywhere]
+    for entry in entries:
+        own = [f"- {reason}" for reason in entry.reasons if reason not in everywhere]
+        lines += ["", f"## {', '.join(entry.names)}", "", entry.summary, "", "A node stays:", "", *own]
+    return "\n".join(lines) + "\n"
+
+
+def _module(function: Callable) -> ModuleType:
+    module = inspect.getmodule(function)
+    assert module is not None
+    return module
+
+
+def _reasons(function: Callable, module: ModuleType, seen: set[Callable]) -> Iterator[str]:
+    """Messages of `Refused` in a function and in those of the compiler that it calls, in the order of its text."""
+    if function in seen:
+        return
+    seen.add(function)
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    # a function whose name ends so returns a message, or None; it is raised where it is assigned
+    raised = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Assign)}
+    is_problem = function.__name__.endswith("_problem")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id == "Refused" and isinstance(node.args[0], (ast.JoinedStr, ast.Constant, ast.Call)):
+                text = _text(node.args[0], module)
+                if len(text) > 12:
+                    yield text
+                continue
+            called = getattr(module, node.func.id, None)
+            if called is not None and called.__name__.endswith("_problem") and id(node) not in raised:
+                continue
+            if inspect.isfunction(called) and _module(called) in _MODULES:
+                yield from _reasons(called, _module(called), seen)
+        elif is_problem and isinstance(node, ast.Return) and isinstance(node.value, (ast.JoinedStr, ast.Constant)):
+            if node.value is not None and _text(node.value, module):
+                yield _text(node.value, module)
+
+
+def _text(node: ast.expr, module: ModuleType) -> str:
+    """A string or f-string; of each expression, a name in braces, or the value of a constant."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if not isinstance(node, ast.JoinedStr):
+        return ""
+    parts = []
+    for part in node.values:
+        if isinstance(part, ast.Constant):
+            parts.append(str(part.value))
+        elif isinstance(part, ast.FormattedValue):
+            # fmt: off
+            names = [one.attr if isinstance(one, ast.Attribute) else one.id for one in ast.walk(part.value)
+                     if isinstance(one, ast.Attribute) or (isinstance(one, ast.Name) and one.id not in _FUNCTIONS)]
+            # fmt: on
+            name = names[0] if names else "value"
+            parts.append(str(getattr(module, name)) if name.isupper() else f"{{{name}}}")
+    return "".join(parts)
+
+
+_FUNCTIONS = {"len", "list", "max", "min", "float", "int"}
+_MODULES = {base, unary, tiling, *(_module(matcher) for matcher in MATCHERS.values())}

@@ -1,0 +1,148 @@
+"""What stays off the accelerator: `--fallback`, `--min-macs`, `npukit ops`; and models with something wrong in them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto
+
+
+@pytest.fixture
+def mixed(graphs, tmp_path: Path) -> Path:
+    """conv -> Softmax -> conv: the Softmax stays."""
+    graph = graphs.Graph()
+    y = graph.conv(graph.input((1, 4, 8, 8)), 5)
+    y = graph.quantize(graph.node("Softmax", [graph.dequantize(y)]), 0.004, -128)
+    graph.output(graph.conv(y, 6))
+    path = tmp_path / "mixed.onnx"
+    onnx.save(graph.model(), path)
+    return path
+
+
+def test_no_fallback(npukit, mixed: Path, small: Path, tmp_path: Path) -> None:
+    for command in (("run", mixed), ("compile", mixed, "-o", tmp_path / "c.onnx")):
+        line = npukit(*command, "--fallback", "none").refused("1 node(s) cannot run on the accelerator", "Softmax:")
+        assert "operator Softmax is not supported" in line
+    assert not (tmp_path / "c.onnx").exists()
+    assert npukit("run", small, "--fallback", "none", "--quiet").code == 0
+    # a compiled model has made its choice, and can still be refused
+    assert npukit("compile", mixed, "-o", tmp_path / "c.onnx").code == 0
+    npukit("run", tmp_path / "c.onnx", "--fallback", "none").refused("1 node(s) run on the host", "Softmax:")
+    assert npukit("run", tmp_path / "c.onnx", "--quiet").code == 0
+
+
+def test_cuda(npukit, mixed: Path) -> None:
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        result = npukit("run", mixed, "--fallback", "cuda", "--compare", "--json")
+        assert result.code == 0 and result.json["compare"]["mismatches"] == 0
+    else:
+        npukit("run", mixed, "--fallback", "cuda").refused("has no CUDA", "pip install onnxruntime-gpu")
+
+
+def test_least_macs(npukit, mixed: Path) -> None:
+    """The first convolution has 4 * 5 * 9 * 36 MACs, the second 5 * 6 * 9 * 16."""
+    for least, parts in ((0, 2), (4320, 2), (4321, 1), (6480, 1), (6481, 0)):
+        found = npukit("check", mixed, "--min-macs", least, "--json").json
+        assert found["subgraphs"] == parts, least
+    reasons = [one["reason"] for one in found["offload"]["reasons"] if one["op"] == "Conv"]
+    assert reasons == [
+        "its subgraph has 6480 MACs, fewer than the 6481 that were asked for",
+        "its subgraph has 4320 MACs, fewer than the 6481 that were asked for",
+    ]
+    result = npukit("run", mixed, "--min-macs", 5000, "--compare", "--json")
+    assert result.code == 0 and result.json["compare"]["mismatches"] == 0
+    assert [layer["op"] for layer in result.json["layers"]] == ["Conv"]
+    npukit("check", mixed, "--min-macs", -1).refused("--min-macs must be 0 or above, not -1")
+
+
+def test_operators(npukit, tmp_path: Path) -> None:
+    assert "AveragePool\n" in npukit("ops").out
+    found = npukit("ops", "--json").json["operators"]
+    by_name = {name: entry for entry in found for name in entry["names"]}
+    assert (
+        by_name["Resize"] is by_name["Upsample"]
+        and "mode is {mode}; nearest is supported" in by_name["Resize"]["reasons"]
+    )
+    path = tmp_path / "operators.md"
+    assert npukit("ops", "--markdown", "-o", path).code == 0
+    assert path.read_text() == npukit("ops", "--markdown").out
+    documented = Path(__file__).parents[2] / "docs" / "operators.md"
+    assert path.read_text() == documented.read_text(), "make docs"
+    npukit("ops", "-o", path).refused("-o goes with --markdown")
+    npukit("ops", "--markdown", "--json").refused("use one of them")
+
+
+# ---- something is wrong with the model
+
+
+def changed(path: Path, change) -> Path:
+    """A copy of a model with a change."""
+    model = onnx.load(path)
+    change(model)
+    target = path.with_name("changed.onnx")
+    target.write_bytes(model.SerializeToString())
+    return target
+
+
+def weights_of(model: onnx.ModelProto) -> onnx.TensorProto:
+    return next(tensor for tensor in model.graph.initializer if tensor.name.startswith("weights"))
+
+
+def test_initializer_of_the_wrong_size(npukit, mixed: Path) -> None:
+    def shorten(model: onnx.ModelProto) -> None:
+        weights_of(model).raw_data = weights_of(model).raw_data[:-7]
+
+    path = changed(mixed, shorten)
+    for command in ("check", "run"):
+        npukit(command, path).refused("weights")
+
+
+def test_external_data_that_is_missing(npukit, mixed: Path, tmp_path: Path) -> None:
+    model = onnx.load(mixed)
+    onnx.save(model, tmp_path / "external.onnx", save_as_external_data=True, location="data.bin", size_threshold=16)
+    assert npukit("run", tmp_path / "external.onnx", "--compare", "--quiet").code == 0
+    (tmp_path / "data.bin").unlink()
+    npukit("run", tmp_path / "external.onnx").refused("data.bin")
+
+
+def test_external_data_elsewhere(npukit, mixed: Path, tmp_path: Path) -> None:
+    """A path out of the model's folder is not followed."""
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    onnx.save(onnx.load(mixed), folder / "m.onnx", save_as_external_data=True, location="data.bin", size_threshold=16)
+    shutil.move(folder / "data.bin", tmp_path / "data.bin")
+    model = onnx.load(folder / "m.onnx", load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = "../data.bin"
+    (folder / "m.onnx").write_bytes(model.SerializeToString())
+    npukit("run", folder / "m.onnx").refused()
+
+
+def test_zero_point_of_another_type(npukit, mixed: Path) -> None:
+    """int8 data whose zero point is uint8 200."""
+
+    def damage(model: onnx.ModelProto) -> None:
+        node = next(node for node in model.graph.node if node.op_type == "DequantizeLinear")
+        zero = next(tensor for tensor in model.graph.initializer if tensor.name == node.input[2])
+        zero.data_type = TensorProto.UINT8
+        zero.raw_data = np.uint8(200).tobytes()
+
+    npukit("run", changed(mixed, damage)).refused()
+
+
+def test_weights_that_are_an_input(npukit, graphs, tmp_path: Path) -> None:
+    graph = graphs.Graph()
+    x, w = graph.input((1, 4, 8, 8)), graph.input((6, 4, 3, 3))
+    graph.output(graph.quantize(graph.node("Conv", [graph.dequantize(x), graph.dequantize(w)]), 0.1))
+    onnx.save(graph.model(), tmp_path / "m.onnx")
+    reasons = npukit("check", tmp_path / "m.onnx", "--json").json["offload"]["reasons"]
+    assert any("not a constant that a DequantizeLinear dequantises" in one["reason"] for one in reasons)
+    line = npukit("run", tmp_path / "m.onnx", "--fallback", "none").refused("Conv")
+    assert "not a constant" in line
+    assert json.dumps(reasons)

@@ -1,0 +1,284 @@
+"""Random quantised graphs of all supported operators: the simulated machine against ONNX Runtime, bit for bit.
+
+Some of a graph's nodes break a constraint, so that they stay in ONNX Runtime, and cut it into several programs.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from graphs import Graph, Quantized, inputs_of
+from npukit.isa.config import NpuConfig
+
+from npukit.compare import Oracle, compare
+from npukit.session import Session
+
+__all__ = ["OPERATORS", "GraphReport", "build_graph", "run_graphs"]
+
+UNARY = (
+    "Relu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu", "Elu", "Exp", "Abs", "Neg", "Softplus", "Erf",
+    "Sqrt", "Round", "Softsign",
+)  # fmt: skip
+
+
+class _Maker:
+    """A graph in the making; `tensors` are those that further nodes may take."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.graph = Graph(seed=seed, dtype=np.uint8 if self.random.random() < 0.4 else np.int8)
+        self.tensors: list[Quantized] = []
+        self.used: set[str] = set()
+
+    def pick(self, *among: int) -> int:
+        return int(self.random.choice(among))
+
+    def chance(self, share: float) -> bool:
+        return bool(self.random.random() < share)
+
+    def shape(self, tensor: Quantized) -> tuple[int, ...]:
+        return self.graph.shape(tensor.name)
+
+    def images(self, least: int = 1) -> list[Quantized]:
+        return [one for one in self.tensors if len(self.shape(one)) == 4 and min(self.shape(one)[2:]) >= least]
+
+    def image(self, least: int = 1) -> Quantized:
+        found = self.images(least) or self.images()
+        return found[self.pick(*range(len(found)))]
+
+    def keep(self, tensor: Quantized, *sources: Quantized) -> None:
+        self.used.update(source.name for source in sources)
+        self.tensors.append(tensor)
+        if self.chance(0.02):  # then its node stays in ONNX Runtime
+            self.graph.output_value(self.graph.nodes[-1].input[0])
+
+
+def _conv(make: _Maker) -> None:
+    x = make.image()
+    channels, height, width = make.shape(x)[1:]
+    kind = make.pick(0, 0, 1, 1, 2)
+    kernel = make.pick(1, 2, 3, 3, 5), make.pick(1, 3, 3, 4)
+    dilation = make.pick(1, 1, 2)
+    attributes: dict = {"dilations": [dilation, dilation], "strides": [make.pick(1, 1, 2, 3), make.pick(1, 1, 2)]}
+    reach = [(size - 1) * dilation + 1 for size in kernel]
+    attributes["pads"] = [make.pick(0, (one - 1) // 2) for one in reach] * 2
+    padded = [size + 2 * pad for size, pad in zip((height, width), attributes["pads"][:2], strict=True)]
+    if any(size < need for size, need in zip(padded, reach, strict=True)):
+        return
+    out, group = make.pick(1, 3, 4, 8, 17, 33), 1
+    if kind == 1:
+        out = group = channels
+    elif kind == 2:
+        divisors = [one for one in range(1, channels + 1) if channels % one == 0]
+        group = make.pick(*divisors)
+        out = group * make.pick(1, 2, 3)
+    options: dict = {"bias": make.chance(0.7), "per_channel": make.chance(0.6), "relu": make.chance(0.3)}
+    if make.graph.dtype is np.uint8 and make.chance(0.4):
+        options["weight_zero"] = make.pick(0, 1, 120, 128, 255)
+        options["per_channel"] = False
+    make.keep(make.graph.conv(x, out, kernel, group=group, **options, **attributes), x)
+
+
+def _binary(op: str) -> Callable[[_Maker], None]:
+    def build(make: _Maker) -> None:
+        a = make.image()
+        shape = make.shape(a)
+        others = [one for one in make.tensors if make.shape(one) == shape]
+        kind = make.pick(0, 0, 1, 2)
+        if kind == 1:
+            sizes = [(1,), shape[1:], (1, shape[1], 1, 1), (shape[1], 1, 1), (1, 1, *shape[2:])]
+            size = sizes[make.pick(*range(len(sizes)))]
+            make.keep(make.graph.constant_operand(op, a, size, make.chance(0.5)), a)
+            return
+        b = others[make.pick(*range(len(others)))]
+        if kind == 2:  # repeated along the image, or along channels, which is refused
+            b = make.graph.global_average(a, a.scale)
+            if make.chance(0.3):
+                b = make.graph.conv(a, 1, 1)
+        pair = (a, b) if make.chance(0.5) else (b, a)
+        make.keep(make.graph.add(*pair) if op == "Add" else make.graph.mul(*pair), a, b)
+
+    return build
+
+
+def _unary(make: _Maker) -> None:
+    x = make.tensors[make.pick(*range(len(make.tensors)))]
+    op = UNARY[make.pick(*range(len(UNARY)))]
+    if make.chance(0.3):  # a chain: x * sigmoid(x)
+        value = make.graph.dequantize(x)
+        product = make.graph.node("Mul", [value, make.graph.node("Sigmoid", [value])])
+        make.keep(make.graph.quantize(product, 0.02), x)
+    else:
+        make.keep(make.graph.unary(op, x, float(make.random.uniform(0.005, 0.05))), x)
+
+
+def _maxpool(make: _Maker) -> None:
+    x = make.image(3)
+    if min(make.shape(x)[2:]) < 3:
+        return
+    kernel = make.pick(2, 3), make.pick(1, 2, 3)
+    attributes = {"strides": [make.pick(1, 2), make.pick(1, 2)], "pads": [make.pick(0, 1), 0] * 2}
+    make.keep(make.graph.maxpool(x, kernel, **attributes), x)
+
+
+def _average(make: _Maker) -> None:
+    x = make.image(3)
+    if min(make.shape(x)[2:]) < 3:
+        return
+    kernel = make.pick(2, 3), make.pick(2, 3)
+    scale = x.scale * (1 if make.chance(0.5) else float(make.random.uniform(0.4, 1.3)))
+    attributes: dict = {"strides": [make.pick(1, 2), make.pick(1, 2)]}
+    if make.chance(0.5):
+        attributes |= {"pads": [1, 1, 1, 1], "count_include_pad": make.pick(0, 1)}
+    make.keep(make.graph.average(x, kernel, scale, **attributes), x)
+
+
+def _global_average(make: _Maker) -> None:
+    x = make.image(2)
+    make.keep(make.graph.global_average(x), x)
+
+
+def _concat(make: _Maker) -> None:
+    x = make.image()
+    shape = make.shape(x)
+    axis = make.pick(1, 1, 1, 2, 3)
+
+    def rest(tensor: Quantized) -> list[int]:
+        return [size for position, size in enumerate(make.shape(tensor)) if position != axis]
+
+    fitting = [one for one in make.tensors if len(make.shape(one)) == len(shape) and rest(one) == rest(x)]
+    parts = [fitting[make.pick(*range(len(fitting)))] for _ in range(make.pick(1, 2))]
+    make.keep(make.graph.concat([x, *parts], axis, same=make.chance(0.4)), x, *parts)
+
+
+def _pad(make: _Maker) -> None:
+    x = make.image()
+    pads = [0, 0, make.pick(0, 1, 5), make.pick(0, 2), 0, 0, make.pick(0, 3), make.pick(0, 1)]
+    mode = "constant" if make.chance(0.8) else "edge"
+    value = np.array(make.pick(0, 1), np.float32)
+    make.keep(make.graph.moved("Pad", x, [np.array(pads, np.int64), value], mode=mode), x)
+
+
+def _slice(make: _Maker) -> None:
+    x = make.image(3)
+    if min(make.shape(x)[2:]) < 3:
+        return
+    channels = make.shape(x)[1]
+    constants = [
+        np.array([make.pick(0, 0, channels // 2), make.pick(0, 1), make.pick(-2, 0)], np.int64),
+        np.array([channels, make.shape(x)[2] - make.pick(0, 1), 1000], np.int64),
+        np.array([1, 2, 3], np.int64),
+        np.array([1, 1, make.pick(1, 1, 1, 2)], np.int64),
+    ]
+    make.keep(make.graph.moved("Slice", x, constants), x)
+
+
+def _resize(make: _Maker) -> None:
+    x = make.image()
+    if max(make.shape(x)) > 24:
+        return
+    scales = np.array([1, 1, make.pick(1, 2), make.pick(2, 3)], np.float32)
+    attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "mode": "nearest"}
+    if make.chance(0.2):
+        attributes = {"mode": "linear"}
+    make.keep(make.graph.moved("Resize", x, [None, scales], **attributes), x)
+
+
+def _product(make: _Maker) -> None:
+    x = make.image()
+    if np.prod(make.shape(x)[1:]) > 3000:
+        return
+    flat = make.graph.flatten(x, "Flatten" if make.chance(0.5) else "Reshape")
+    features = make.pick(3, 10, 40)
+    if make.chance(0.5):
+        make.keep(make.graph.matmul(flat, features), x)
+    else:
+        transposed = make.chance(0.5)
+        make.keep(make.graph.gemm(flat, features, transposed=transposed, bias=make.chance(0.7)), x)
+
+
+OPERATORS: dict[str, Callable[[_Maker], None]] = {
+    "Conv": _conv, "Add": _binary("Add"), "Mul": _binary("Mul"), "table": _unary, "MaxPool": _maxpool,
+    "AveragePool": _average, "GlobalAveragePool": _global_average, "Concat": _concat, "Pad": _pad, "Slice": _slice,
+    "Resize": _resize, "Gemm": _product,
+}  # fmt: skip
+_WEIGHTS = {"Conv": 4, "Add": 2, "Mul": 2, "table": 2, "Concat": 2}
+
+
+def build_graph(seed: int) -> onnx.ModelProto:
+    """The graph of a seed: 2 to 7 random nodes behind one or two inputs."""
+    make = _Maker(seed)
+    channels = make.pick(1, 3, 4, 8, 12, 17, 40)
+    shape = make.pick(1, 1, 2), channels, make.pick(1, 3, 6, 9, 14), make.pick(1, 3, 7, 12)
+    for _ in range(make.pick(1, 1, 2)):
+        make.tensors.append(make.graph.input(shape, float(make.random.uniform(0.01, 0.04))))
+    weights = np.array([_WEIGHTS.get(name, 1) for name in OPERATORS], float)
+    for _ in range(make.pick(2, 3, 4, 5, 6, 7)):
+        name = str(make.random.choice(list(OPERATORS), p=weights / weights.sum()))
+        OPERATORS[name](make)
+    for tensor in make.tensors:
+        if tensor.name not in make.used:
+            make.graph.output(tensor)
+    return make.graph.model()
+
+
+@dataclass
+class GraphReport:
+    """What a run of random graphs found."""
+
+    cases: int = 0
+    mismatches: int = 0
+    elements: int = 0
+    macs: int = 0
+    macs_total: int = 0
+    accepted: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """Share of the MACs that ran on the accelerator."""
+        return self.macs / self.macs_total if self.macs_total else 1.0
+
+    def missing(self) -> list[str]:
+        """Operators that were not seen as they must be."""
+        names = [*(name for name in OPERATORS if name != "table"), "MatMul"]
+        return [f"{name} accepted" for name in (*names, *UNARY) if not self.accepted[name]] + [
+            f"{name} refused" for name in names if not self.refused[name]
+        ]
+
+
+def run_graphs(seed: int, cases: int, configs: dict[str, NpuConfig], progress: Callable[[int], None]) -> GraphReport:
+    """Run the graphs `seed * 1000003 + 0, 1, ...`."""
+    report = GraphReport()
+    names = list(configs)
+    for index in range(cases):
+        number = seed * 1_000_003 + index
+        name = names[number % len(names)]
+        try:
+            _run(number, configs[name], report)
+        except Exception as error:
+            report.failures.append(f"graph {number} on {name}: {type(error).__name__}: {error}")
+        progress(index + 1)
+    return report
+
+
+def _run(number: int, config: NpuConfig, report: GraphReport) -> None:
+    model = build_graph(number)
+    session = Session(model, config, capture=True)
+    inputs = inputs_of(model, number)
+    found = compare(session, Oracle(model), inputs, session.run(inputs))
+    assert session.compilation is not None
+    partition = session.compilation.partition
+    report.cases += 1
+    report.elements += found.elements
+    report.mismatches += found.mismatches
+    report.macs += partition.macs
+    report.macs_total += partition.macs_total
+    report.accepted.update(node.op for program in session.programs.values() for node in program.nodes)
+    report.refused.update(reason.op for reason in partition.reasons)
+    if found.mismatches or found.tensors != found.tensors_total:
+        seen = found.first_mismatch or f"{found.tensors} of {found.tensors_total} tensors compared"
+        report.failures.append(f"graph {number}: {seen}")
