@@ -1,0 +1,84 @@
+"""Networks with synthetic weights: their signal lives, they are the same again, and they run bit for bit."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from npukit.driver.host import session_options
+from onnx import numpy_helper
+
+from npukit import Session, zoo
+from npukit.compare import Oracle, compare
+from npukit.zoo.architectures import ARCHITECTURES
+from npukit.zoo.build import images
+from npukit.zoo.layers import VTA_LAYERS
+
+NETWORKS = ("resnet18", "resnet50", "mobilenetv2")
+
+
+def quantised_values(name: str, inputs: np.ndarray) -> tuple[dict[str, list[np.ndarray]], list[int]]:
+    """Every quantised tensor for each input, and the top classes."""
+    model = onnx.load_from_string(zoo.load(name))
+    names = [node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    outputs = [value.name for value in model.graph.output]
+    for tensor in names:
+        model.graph.output.add().name = tensor
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), session_options(), providers=["CPUExecutionProvider"]
+    )
+    found: dict[str, list[np.ndarray]] = {tensor: [] for tensor in names}
+    tops = []
+    for one in inputs:
+        values = session.run([*outputs, *names], {"image": one[None]})
+        tops.append(int(np.argmax(np.asarray(values[0]))))
+        for tensor, value in zip(names, values[1:], strict=True):
+            found[tensor].append(np.asarray(value))
+    return found, tops
+
+
+@pytest.mark.parametrize("name", [*NETWORKS, "vta-c2", "vta-c11"])
+def test_the_signal_lives(name: str) -> None:
+    """In every tensor at least 64 values, and less than 5 % at the rails; the top class depends on the image."""
+    shape = [dim.dim_value for dim in onnx.load_from_string(zoo.load(name)).graph.input[0].type.tensor_type.shape.dim]
+    found, tops = quantised_values(name, images(4, shape[1:], 12345))
+    for tensor, values in found.items():
+        together = np.concatenate([value.reshape(-1) for value in values])
+        assert len(np.unique(together)) >= 64, tensor
+        assert np.isin(together, (-128, 127)).mean() < 0.05, tensor
+    assert len(set(tops)) >= 3, tops
+
+
+def test_layers_are_those_of_the_list() -> None:
+    for name, (size, inner, outer, kernel, pad, stride) in VTA_LAYERS.items():
+        graph = onnx.load_from_string(zoo.load(name, "fp32")).graph
+        (node,) = [node for node in graph.node if node.op_type == "Conv"]
+        given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        assert [dim.dim_value for dim in graph.input[0].type.tensor_type.shape.dim] == [1, inner, size, size]
+        assert numpy_helper.to_array(graph.initializer[0]).shape == (outer, inner, kernel, kernel)
+        assert (given["strides"], given["pads"]) == ([stride] * 2, [pad] * 4)
+
+
+def test_made_the_same_again() -> None:
+    _, again = ARCHITECTURES["vta-c11"](3)
+    assert again.SerializeToString(deterministic=True) == zoo.load("vta-c11", "fp32", 3)
+    assert zoo.load("vta-c11", seed=3) != zoo.load("vta-c11", seed=4)
+
+
+def test_multiplications() -> None:
+    """As the papers count them, within the rounding of their tables."""
+    for name, expected in (("resnet18", 1.81e9), ("resnet50", 4.09e9), ("mobilenetv2", 0.30e9)):
+        session = Session(zoo.load(name), "int8-16x16")
+        assert session.compilation is not None
+        partition = session.compilation.partition
+        assert partition.macs == partition.macs_total == pytest.approx(expected, rel=0.01)
+        assert not partition.fallback
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenetv2"])
+def test_networks_equal_onnx_runtime(name: str) -> None:
+    session = Session(zoo.load(name), capture=True)
+    assert session.compilation is not None
+    inputs = {"image": images(1, (3, 224, 224), 77)}
+    found = compare(session, Oracle(session.compilation.source), inputs, session.run(inputs))
+    assert found.mismatches == 0, found.first_mismatch
+    assert found.tensors == found.tensors_total
