@@ -9,7 +9,7 @@ import dataclasses
 import enum
 import operator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 __all__ = [
@@ -102,15 +102,20 @@ class FieldSpec:
     kind: type[enum.IntEnum] | None = None
     lsb: int = 0
 
-    @property
+    @cached_property
     def low(self) -> int:
         """Smallest value that can be encoded."""
         return self.bias - (1 << (self.width - 1) if self.signed else 0)
 
-    @property
+    @cached_property
     def high(self) -> int:
         """Largest value that can be encoded."""
         return self.bias + (1 << (self.width - 1 if self.signed else self.width)) - 1
+
+    @cached_property
+    def values(self) -> frozenset[int] | None:
+        """Values that have a meaning, or None for all."""
+        return None if self.kind is None else frozenset(int(value) for value in self.kind)
 
 
 def bits(width: int, doc: str, *, signed: bool = False, kind: type | None = None, variant: str | None = None) -> Any:
@@ -338,7 +343,7 @@ def encode(instruction: Instruction) -> bytes:
             raise InstructionError(f"{kind.mnemonic}: {spec.name} must be a whole number, not {given!r}") from None
         if not spec.low <= value <= spec.high:
             raise InstructionError(f"{kind.mnemonic}: {spec.name} must be from {spec.low} to {spec.high}, not {value}")
-        if spec.kind is not None and value not in list(spec.kind):
+        if spec.values is not None and value not in spec.values:
             raise InstructionError(f"{kind.mnemonic}: {spec.name} has no meaning for the value {value}")
         if spec.variant not in (None, variant):
             if value != spec.bias:

@@ -250,10 +250,11 @@ class _Judge:
     ) -> None:  # fmt: skip
         """Count the tokens that could be there when this signal comes, whatever the timing."""
         taken = 0
-        for waiter in reversed(waits[engine, target]):
+        waiters = waits[engine, target]
+        for position in range(len(waiters) - 1, -1, -1):
             # a waiter that must have ended before this instruction issued has taken its token
-            if self.number[waiter] < self.known[index, target]:
-                taken = waits[engine, target].index(waiter) + 1
+            if self.number[waiters[position]] < self.known[index, target]:
+                taken = position + 1
                 break
         if len(signals[engine, target]) + 1 - taken > TOKEN_LIMIT:
             self._find(
@@ -305,6 +306,12 @@ class _Judge:
                     "overlap", (index,),
                     f"{self._name(index)}: overwrites words of {access.name} before it reads them",
                 )  # fmt: skip
+
+
+def _distinct(values: NDArray[np.integer]) -> NDArray[np.integer]:
+    """The distinct values, of which there is mostly one."""
+    first = values.reshape(-1)[:1]
+    return first if (values == first).all() else np.unique(values)
 
 
 class _MemoryState:
@@ -367,7 +374,7 @@ class _MemoryState:
         writers = self.writer[words]
         engine = self.owner.instructions[index].engine
         assert engine is not None
-        for writer in np.unique(writers):
+        for writer in _distinct(writers):
             if writer == -1:
                 continue
             if writer == -2:
@@ -391,7 +398,7 @@ class _MemoryState:
     def write(self, index: int, access: Operand) -> None:
         words = self._words(access)
         mine = self.owner.instructions[index].engine
-        for writer in np.unique(self.writer[words]):
+        for writer in _distinct(self.writer[words]):
             if writer < 0 or self.owner.instructions[int(writer)].engine is mine:
                 continue  # an engine's own writes happen in order
             if not self._ordered(index, int(writer)):
@@ -402,7 +409,7 @@ class _MemoryState:
             if engine is mine:
                 continue  # an engine reads before its later instructions write
             readers = self.reader[engine][words]
-            for reader in np.unique(readers):
+            for reader in _distinct(readers):
                 if reader >= 0 and not self._ordered(index, int(reader)):
                     word = int(words[np.argmax(readers == reader)])
                     self._race(index, int(reader), access, word, "overwrites what is read")

@@ -134,11 +134,14 @@ def _place(segments: list[_Segment], words: int, depth: int, now: int) -> tuple[
         end = start + words
         if start < 0 or end > depth:
             continue
-        under = [segment for segment in segments if segment.low < end and segment.high > start]
-        if any(segment.last >= now for segment in under):
-            continue
-        score = (max((segment.last for segment in under), default=-1), start)
-        best = score if best is None else min(best, score)
+        latest = -1
+        for segment in segments:
+            if segment.low < end and segment.high > start and segment.last > latest:
+                latest = segment.last
+                if latest >= now:
+                    break
+        if latest < now and (best is None or (latest, start) < best):
+            best = latest, start
     return best
 
 
