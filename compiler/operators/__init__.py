@@ -8,7 +8,7 @@ from npukit.compiler.operators.binary import match_add, match_mul
 from npukit.compiler.operators.conv import conv_macs, gemm_macs, match_conv, match_gemm, match_matmul
 from npukit.compiler.operators.movement import match_concat, match_pad, match_reshape, match_resize, match_slice
 from npukit.compiler.operators.pool import match_average, match_global_average, match_maxpool
-from npukit.compiler.operators.unary import UNARY, match_unary
+from npukit.compiler.operators.unary import UNARY, SeveralTensors, match_unary
 
 __all__ = ["MATCHERS", "Context", "Match", "Refused", "macs_of", "match_node", "used_values"]
 
@@ -52,8 +52,10 @@ def match_node(context: Context, node: ir.Node) -> Match:
             raise
         try:
             return match_unary(context, node)
-        except Refused:
+        except SeveralTensors:
             raise reason from None
+        except Refused as other:
+            raise Refused(f"{reason}; and as a table: {other}") from None
 
 
 def macs_of(node: ir.Node) -> int:

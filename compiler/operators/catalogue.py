@@ -85,7 +85,9 @@ def _reasons(function: Callable, module: ModuleType, seen: set[Callable]) -> Ite
     is_problem = function.__name__.endswith("_problem")
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id == "Refused" and isinstance(node.args[0], (ast.JoinedStr, ast.Constant, ast.Call)):
+            if node.func.id in ("Refused", "SeveralTensors") and isinstance(
+                node.args[0], (ast.JoinedStr, ast.Constant, ast.Call)
+            ):
                 text = _text(node.args[0], module)
                 if len(text) > 12:
                     yield text

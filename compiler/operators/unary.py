@@ -19,7 +19,7 @@ from npukit.driver.host import HostError, open_session, run_session
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-__all__ = ["UNARY", "match_unary", "requantising_table"]
+__all__ = ["UNARY", "SeveralTensors", "match_unary", "requantising_table"]
 
 _ONE_INPUT = frozenset(
     "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity "
@@ -33,6 +33,10 @@ UNARY = _ONE_INPUT | _MORE_INPUTS
 _ENTRIES = 256
 
 
+class SeveralTensors(Refused):
+    """A chain that is not a function of one tensor."""
+
+
 def match_unary(context: Context, node: ir.Node) -> Match:
     """Any chain of these between two quantised tensors that is a function of one element, by a table of 256 entries."""
     chain: list[ir.Node] = []
@@ -40,7 +44,7 @@ def match_unary(context: Context, node: ir.Node) -> Match:
     constants: dict[str, NDArray] = {}
     _collect(context, node, chain, sources, constants)
     if len(sources) != 1:
-        raise Refused(f"it combines {', '.join(sources) or 'constants'}; a table is a function of one tensor")
+        raise SeveralTensors(f"it combines {', '.join(sources) or 'constants'}; a table is a function of one tensor")
     for inner in chain:
         for value in inner.outputs:
             if inner is not node and (

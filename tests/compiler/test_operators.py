@@ -1,0 +1,236 @@
+"""Operators at their limits, each equal to ONNX Runtime bit for bit; random ones are in `random_graphs.py`."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from npukit.compiler.layers import ConvLayer, DepthwiseLayer
+from npukit.compiler.pipeline import check_model, compile_model
+from npukit.compiler.schedule.conv import int8_summands
+from npukit.isa.config import PRESETS
+
+SMALL = PRESETS["int8-4x4"]
+FEW_PARAMETERS = replace(SMALL, par_depth=64)
+
+
+def reason(model, op: str, config=SMALL) -> str:
+    """Why the one node of an operator stays."""
+    (found,) = [one.reason for one in check_model(model, config).partition.reasons if one.op == op]
+    return found
+
+
+# ---- convolutions
+
+
+@pytest.mark.parametrize(
+    ("channels", "out", "group", "kernel", "config", "kind"),
+    [
+        (40, 40, 40, (3, 3), SMALL, DepthwiseLayer),
+        (90, 90, 90, (7, 7), FEW_PARAMETERS, DepthwiseLayer),  # a block's parameters are 15 words of 64
+        (6, 6, 6, (9, 3), SMALL, ConvLayer),  # larger than max_window
+        (6, 18, 6, (3, 3), SMALL, ConvLayer),  # three outputs a channel
+        (24, 12, 4, (3, 2), SMALL, ConvLayer),  # groups of 6 and 3, which straddle words
+        (32, 32, 2, (1, 1), PRESETS["int8-16x16"], ConvLayer),
+        (10, 15, 5, (5, 5), PRESETS["int8-16x16"], ConvLayer),
+    ],
+)
+def test_groups(graphs, channels, out, group, kernel, config, kind) -> None:
+    graph = graphs.Graph(seed=channels)
+    pads = [kernel[0] // 2, kernel[1] // 2] * 2
+    graph.output(graph.conv(graph.input((2, channels, 11, 10)), out, kernel, group=group, pads=pads, relu=True))
+    model = graph.model()
+    (subgraph,) = compile_model(model, config, stop_after="lower").stages["lower"]  # type: ignore[misc]
+    assert [type(layer) for layer in subgraph.layers] == [kind]
+    graphs.agree(model, config)
+
+
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (3, 2), (1, 3), (4, 3)])
+def test_depthwise_strides_and_dilations(graphs, stride, dilation) -> None:
+    graph = graphs.Graph(seed=stride * 10 + dilation, dtype=np.uint8)
+    x = graph.input((1, 9, 17, 19))
+    options = {"strides": [stride] * 2, "dilations": [dilation] * 2, "pads": [2, 1, 0, 3]}
+    graph.output(graph.conv(x, 9, 3, group=9, **options))
+    graphs.agree(graph.model(), SMALL, runs=2)
+
+
+@pytest.mark.parametrize("zero_point", [0, 1, 100, 127, 128, 254, 255])
+@pytest.mark.parametrize("group", [1, 5])
+def test_uint8_weights(graphs, zero_point, group) -> None:
+    """Less their zero point they have 9 bits, and run as sums of int8 tiles."""
+    graph = graphs.Graph(seed=zero_point, dtype=np.uint8)
+    y = graph.conv(graph.input((1, 5, 7, 6)), 5, 3, group=group, weight_zero=zero_point, per_channel=False)
+    graph.output(graph.conv(y, 6, 1, weight_zero=zero_point, per_channel=False))
+    graphs.agree(graph.model(), SMALL, runs=2)
+
+
+def test_summands() -> None:
+    values = np.arange(-255, 256, dtype=np.int16)
+    parts = int8_summands(values)
+    assert all(part.dtype == np.int8 for part in parts) and len(parts) == 3
+    assert np.array_equal(sum(part.astype(int) for part in parts), values)
+    assert len(int8_summands(np.array([-128, 127], np.int16))) == 1
+    assert len(int8_summands(np.array([-255, 254], np.int16))) == 2
+
+
+def test_clip_that_its_quantiser_absorbs(graphs) -> None:
+    graph = graphs.Graph()
+    x = graph.input((1, 4, 8, 8))
+    graph.output(graph.conv(x, 6, clip=(0.0, 6.0), scale=6 / 255, zero_point=-128))
+    graphs.agree(graph.model(), SMALL)
+    graph = graphs.Graph()
+    x = graph.input((1, 4, 8, 8))
+    graph.output(graph.conv(x, 6, clip=(0.0, 5.0), scale=6 / 255, zero_point=-128))
+    found = reason(graph.model(), "Conv")
+    assert found.startswith("Clip Clip:") and "holds 0 to 6, the limits are 0 and 5" in found
+    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Conv", "Clip"}, subgraphs=0)
+
+
+# ---- two operands
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul"])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("shape", [(), (1,), (6, 1, 1), (1, 6, 1, 1), (2, 1, 5, 7), (1, 1, 1, 7), (6, 5, 1)])
+def test_constants(graphs, op, dtype, first, shape) -> None:
+    graph = graphs.Graph(seed=3, dtype=dtype)
+    graph.output(graph.constant_operand(op, graph.input((2, 6, 5, 7)), shape, first))
+    graphs.agree(graph.model(), SMALL)
+
+
+@pytest.mark.parametrize("op", ["add", "mul"])
+@pytest.mark.parametrize("shape", [(2, 6, 1, 1), (1, 6, 5, 7), (1, 6, 1, 1), (2, 6, 1, 7), (2, 6, 5, 1)])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_repetition(graphs, op, shape, swapped) -> None:
+    graph = graphs.Graph(seed=4, dtype=np.uint8)
+    operands = [graph.input((2, 6, 5, 7)), graph.input(shape, 0.033)]
+    graph.output(getattr(graph, op)(*(operands[::-1] if swapped else operands)))
+    graphs.agree(graph.model(), SMALL, runs=2)
+
+
+# ---- tables
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_chains(graphs, dtype) -> None:
+    """Gelu as exporters write it, x * sigmoid(x), and a function of a matrix."""
+    graph = graphs.Graph(dtype=dtype)
+    x = graph.input((2, 5, 6, 7))
+    value = graph.dequantize(x)
+    half = graph.constant(np.float32(0.5))
+    root = graph.node("Erf", [graph.node("Div", [value, graph.constant(np.float32(1.4142135))])])
+    inner = graph.node("Mul", [value, graph.node("Add", [root, graph.constant(np.ones((1, 1, 1, 1), np.float32))])])
+    y = graph.quantize(graph.node("Mul", [inner, half]), 0.02)
+    value = graph.dequantize(y)
+    y = graph.quantize(graph.node("Mul", [value, graph.node("Sigmoid", [value])]), 0.01)
+    graph.output(y)
+    graph.output(graph.unary("Tanh", graph.input((3, 11)), 0.008))
+    graphs.agree(graph.model(), SMALL, runs=2)
+
+
+def test_what_no_table_holds(graphs) -> None:
+    graph = graphs.Graph()
+    a, b = (graph.dequantize(graph.input((1, 4, 8, 8))) for _ in "ab")
+    graph.output(graph.quantize(graph.node("Sub", [a, b]), 0.04))
+    assert reason(graph.model(), "Sub").startswith("it combines q_4, q_")
+    graph = graphs.Graph()
+    value = graph.dequantize(graph.input((1, 4, 8, 8)))
+    slopes = graph.constant(np.linspace(0.1, 0.4, 4, dtype=np.float32).reshape(4, 1, 1))
+    graph.output(graph.quantize(graph.node("PRelu", [value, slopes]), 0.02))
+    assert reason(graph.model(), "PRelu").endswith("has 4 elements; a table takes single numbers")
+    graph = graphs.Graph()
+    value = graph.dequantize(graph.input((1, 4, 8, 8)))
+    inner = graph.node("Sigmoid", [value])
+    graph.output(graph.quantize(graph.node("Mul", [value, inner]), 0.02))
+    graph.output_value(inner)
+    assert reason(graph.model(), "Mul").endswith("is used elsewhere, too")
+    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Mul", "Sigmoid"}, subgraphs=0)
+
+
+# ---- pools
+
+
+@pytest.mark.parametrize("include", [0, 1])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_average(graphs, include, dtype) -> None:
+    """With padding, windows at the border have fewer elements, or not."""
+    graph = graphs.Graph(seed=5, dtype=dtype)
+    x = graph.input((2, 9, 13, 10))
+    graph.output(graph.average(x, (3, 3), x.scale, strides=[2, 1], pads=[1] * 4, count_include_pad=include))
+    graph.output(graph.average(x, (5, 1), x.scale))
+    model = graph.model()
+    # without the padding, windows of 4 and 6 elements have averages that end in a half
+    stays = {*graphs.EDGES, "AveragePool"} if not include else graphs.EDGES
+    graphs.agree(model, SMALL, stays=stays)
+
+
+def test_average_on_the_boundary(graphs) -> None:
+    graph = graphs.Graph()
+    x = graph.input((1, 4, 8, 8), 0.03)
+    graph.output(graph.average(x, (2, 2), x.scale))
+    assert "averages of 4 elements from scale 0.03 to 0.03 can lie on the boundary" in reason(
+        graph.model(), "AveragePool"
+    )
+    graph = graphs.Graph()
+    graph.output(graph.average(graph.input((1, 4, 8, 8), 2.0**-5), (2, 2), 2.0**-5))  # nothing is rounded early
+    graphs.agree(graph.model(), SMALL, runs=3)
+
+
+# ---- movement
+
+
+@pytest.mark.parametrize("channels", [(4, 8, 3), (3, 5, 1, 9), (1, 1, 1, 1, 1), (17, 4)])
+@pytest.mark.parametrize("same", [False, True])
+def test_concat_along_channels(graphs, channels, same) -> None:
+    graph = graphs.Graph(seed=6)
+    parts = [graph.input((2, count, 5, 6), 0.02 if same else 0.01 * (k + 1), 3) for k, count in enumerate(channels)]
+    graph.output(graph.conv(graph.concat(parts, 1, same), 5))
+    graphs.agree(graph.model(), SMALL)
+
+
+@pytest.mark.parametrize("axis", [0, 2, 3, -1])
+def test_concat_along_other_axes(graphs, axis) -> None:
+    graph = graphs.Graph(seed=7, dtype=np.uint8)
+    shapes = [[2, 5, 4, 6] for _ in range(3)]
+    for k, shape in enumerate(shapes):
+        shape[axis] += k
+    graph.output(graph.concat([graph.input(shape, 0.02 + 0.01 * k) for k, shape in enumerate(shapes)], axis))
+    graphs.agree(graph.model(), SMALL)
+
+
+def test_padding_and_cutting(graphs) -> None:
+    graph = graphs.Graph(seed=8)
+    x = graph.input((2, 9, 6, 7), zero_point=5)
+    y = graph.moved("Pad", x, [np.array([0, 0, 31, 2, 0, 0, 1, 30]), np.array(0.7, np.float32)])
+    y = graph.moved("Slice", y, [np.array([20, -9]), np.array([34, 999]), np.array([2, 3])])
+    graph.output(y)
+    graph.output(graph.moved("Pad", x, [np.array([0, 0, -1, -2, 0, 0, 3, -1]), None]))
+    graph.output(graph.moved("Slice", x, [np.array([4]), np.array([9]), np.array([1])]))
+    graphs.agree(graph.model(), SMALL)
+
+
+@pytest.mark.parametrize("factors", [(2, 2), (1, 3), (4, 1)])
+@pytest.mark.parametrize("mode", ["asymmetric", "half_pixel"])
+def test_resize(graphs, factors, mode) -> None:
+    graph = graphs.Graph(seed=9)
+    nearest = "floor" if mode == "asymmetric" else "round_prefer_floor"
+    options = {"mode": "nearest", "coordinate_transformation_mode": mode, "nearest_mode": nearest}
+    x = graph.input((2, 9, 30, 41))
+    graph.output(graph.moved("Resize", x, [None, np.array([1, 1, *factors], np.float32)], **options))
+    graphs.agree(graph.model(), SMALL)
+
+
+def test_reshape_of_single_pixels(graphs) -> None:
+    """[N, C, 1, 1] and [N, C] lie alike."""
+    graph = graphs.Graph()
+    pooled = graph.global_average(graph.conv(graph.input((2, 5, 6, 6)), 9))
+    flat = graph.flatten(pooled)
+    again = graph.moved("Unsqueeze", graph.gemm(flat, 9), [np.array([2, 3])])
+    graph.output(graph.mul(pooled, again))
+    graphs.agree(graph.model(), SMALL)
+
+
+def test_matmul(graphs) -> None:
+    graph = graphs.Graph()
+    graph.output(graph.matmul(graph.matmul(graph.input((3, 21)), 10), 33))
+    graphs.agree(graph.model(), SMALL)
