@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties verify verify-long mutants lint bench silicon docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties verify verify-long networks mutants lint bench silicon docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +59,9 @@ verify: $(STAMP) ## random programs, simulator against RTL, over a table of conf
 
 verify-long: $(STAMP) ## the same with ten times as many programs
 	$(BIN)/python tests/verify.py --seed $(SEED) --factor 10
+
+networks: $(STAMP) ## ResNets and MobileNetV2: ONNX Runtime = simulator = RTL
+	$(BIN)/python tests/networks.py
 
 mutants: $(STAMP) ## put small faults in, one at a time: each must be found
 	$(BIN)/python tests/mutants.py --seed $(SEED)

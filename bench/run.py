@@ -7,6 +7,7 @@ their ratio, because absolute times drift.
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from npukit.sim.timing import simulate_timing
 from sections import machine, write_section
 
 from npukit import NpuConfig, Session, zoo
+from npukit.zoo.build import images
 
 __all__ = ["Sizes", "main", "measure", "repeated"]
 
@@ -48,18 +50,27 @@ simulator computes a program's timing once and keeps it, and its values for each
 """
 
 
+_NETWORKS_NOTE = """The zoo's networks on `int8-16x16`, 8 B/cycle, 100 cycles of DRAM latency, batch 1, first
+convolution and classifier included. Compile: `compile_model`, the best of two. Values and cycles: `Session.run`, the
+best of three. Memory: the most that a process took which compiles a network and runs it once, ONNX Runtime included.
+Cold: the first in a new process without compiled kernels.
+"""
+
+
 @dataclass(frozen=True)
 class Sizes:
-    """How much to measure: repetitions, whole processes of each kind (0: none), images per repetition, RTL presets."""
+    """How much to measure: repetitions, whole processes of each kind (0: none), images per repetition, RTL presets,
+    networks."""
 
     repetitions: int = 9
     processes: int = 5
     images: int = 60
     rtl: tuple[str, ...] = ("int8-4x4", "int8-8x8", "int8-16x16")
+    networks: tuple[str, ...] = ("resnet18", "resnet50", "mobilenetv2")
 
 
 _FULL = Sizes()
-_QUICK = Sizes(repetitions=3, processes=1, images=10, rtl=())
+_QUICK = Sizes(repetitions=3, processes=1, images=10, rtl=(), networks=())
 
 
 def repeated(program: Program, copies: int) -> tuple[Instruction, ...]:
@@ -144,20 +155,20 @@ def _processes(sizes: Sizes) -> list[str]:
 
 
 def _values(sizes: Sizes) -> list[str]:
-    images = [{"image": image} for image in zoo.digits_heldout()[0][: sizes.images]]
+    inputs = [{"image": image} for image in zoo.digits_heldout()[0][: sizes.images]]
     model = zoo.load("digits")
     session = Session(model)
     options = session_options()
     options.intra_op_num_threads = 1  # so small a network gains nothing from more
     runtime = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     sides: dict[str, Callable[[], object]] = {
-        "simulator": lambda: [session.run(image) for image in images],
-        "runtime": lambda: [runtime.run(None, image) for image in images],
+        "simulator": lambda: [session.run(image) for image in inputs],
+        "runtime": lambda: [runtime.run(None, image) for image in inputs],
     }
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(sizes.repetitions):
         for name, run in sides.items():
-            rates[name] += [len(images) / seconds for seconds in _times(1, run)]
+            rates[name] += [len(inputs) / seconds for seconds in _times(1, run)]
     ratios = [theirs / ours for ours, theirs in zip(rates["simulator"], rates["runtime"], strict=True)]
     speed = median(rates["simulator"]) * session.profile.cycles / 1e6
     return [
@@ -170,7 +181,7 @@ def _values(sizes: Sizes) -> list[str]:
 
 def _rtl(sizes: Sizes) -> list[str]:
     """The digits network, an image at a time, on the RTL in Verilator and on both halves of the simulator."""
-    images, _, _ = zoo.digits_heldout()
+    digits, _, _ = zoo.digits_heldout()
     lines = [
         "| configuration | cycles | RTL | simulator, values and cycles | simulator / RTL | Verilog | Verilator build |"
     ]
@@ -187,7 +198,7 @@ def _rtl(sizes: Sizes) -> list[str]:
         speeds: list[list[float]] = [[], []]
         for index in range(sizes.repetitions + 1):
             for side, session in enumerate(sides):
-                session.run({"image": images[index]})
+                session.run({"image": digits[index]})
                 if index:  # the first one warms up
                     profile = session.profile
                     speeds[side].append(profile.cycles / profile.seconds["simulate"] / 1e6)
@@ -217,6 +228,51 @@ def _compile(sizes: Sizes) -> list[str]:
     ]
 
 
+def _network(name: str) -> dict[str, float]:
+    """One network in this process: seconds to compile and to run, and the most memory it took, in GB."""
+    model, config = zoo.load(name), NpuConfig()
+    inputs = {"image": images(1, (3, 224, 224), 1)}
+    found: dict[str, float] = {}
+    start = perf_counter()
+    session = Session(model, config)
+    found["first compile"] = perf_counter() - start
+    start = perf_counter()
+    session.run(inputs)
+    found["first run"] = perf_counter() - start
+    found["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    found["compile"] = min(_times(2, lambda: compile_model(model, config)))
+    found["run"] = min(_times(3, lambda: session.run(inputs)))
+    (program,) = session.programs.values()
+    found["timing"] = min(_times(2, lambda: simulate_timing(config, program.instructions)))
+    found |= {"cycles": session.profile.cycles, "utilization": session.profile.utilization}
+    return found
+
+
+def _networks(sizes: Sizes) -> list[str]:
+    """Each network in processes of its own: the first with an empty cache of compiled kernels."""
+    lines = [
+        "| network | cycles | of the MACs | compile | cold | values and cycles | cold | timing alone | memory |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name in sizes.networks:
+        zoo.load(name)  # made before anything is measured
+        with tempfile.TemporaryDirectory() as cache:
+            kernels = {"NUMBA_CACHE_DIR": cache}
+            command = [sys.executable, __file__, "--network", name]
+            cold, warm = (
+                json.loads(
+                    subprocess.run(command, env={**os.environ, **kernels}, check=True, capture_output=True).stdout
+                )
+                for _ in range(2)
+            )
+        lines.append(
+            f"| {name} | {warm['cycles']:.0f} | {100 * warm['utilization']:.1f} % | {_digits(warm['compile'])} s | "
+            f"{_digits(cold['first compile'])} s | {_digits(warm['run'])} s | {_digits(cold['first run'])} s | "
+            f"{_digits(warm['cycles'] / warm['timing'] / 1e6)} Mcycles/s | {_digits(warm['memory'])} GB |"
+        )
+    return lines
+
+
 def measure(sizes: Sizes) -> str:
     """The measured part of docs/benchmarks.md, as Markdown."""
     program = compile_model(zoo.load("digits"), NpuConfig()).programs[0]
@@ -232,6 +288,9 @@ def measure(sizes: Sizes) -> str:
         "## Simulator, with values\n",
         "`Session.run` and ONNX Runtime's `InferenceSession.run` in turns, one held-out image at a time.\n",
         head + "\n".join(_values(sizes)) + "\n",
+        "## Networks\n",
+        _NETWORKS_NOTE,
+        "\n".join(_networks(sizes)) + "\n",
         "## RTL\n",
         _RTL_NOTE,
         "\n".join(_rtl(sizes)) + "\n",
@@ -247,7 +306,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few repetitions; print only")
     parser.add_argument("--output", type=Path, metavar="F.md", help="document (default: docs/benchmarks.md)")
+    parser.add_argument("--network", metavar="NAME", help=argparse.SUPPRESS)  # for a process of its own
     options = parser.parse_args(arguments)
+    if options.network is not None:
+        print(json.dumps(_network(options.network)))
+        return 0
     text = measure(_QUICK if options.quick else _FULL)
     print(text)
     if options.output is not None or not options.quick:

@@ -1,0 +1,73 @@
+"""Whole networks: simulator against ONNX Runtime in every quantised tensor, and RTL against simulator.
+
+`make networks`; minutes, most of them Verilator's. Exit code 1 when anything differs.
+"""
+
+import argparse
+import sys
+import time
+
+import numpy as np
+
+from npukit import Session, zoo
+from npukit.compare import Oracle, compare
+from npukit.zoo.build import images
+
+__all__ = ["main"]
+
+NETWORKS = ("resnet18", "resnet50", "mobilenetv2")
+ON_RTL = ("mobilenetv2", "resnet18")
+SEEDS = 3
+
+
+def against_onnx_runtime(name: str, seed: int, config: str) -> bool:
+    """A network of that seed on one image of its own."""
+    session = Session(zoo.load(name, seed=seed), config, capture=True, fallback="none")
+    assert session.compilation is not None
+    inputs = {"image": images(1, (3, 224, 224), 1000 + seed)}
+    found = compare(session, Oracle(session.compilation.source), inputs, session.run(inputs))
+    print(
+        f"{name}, seed {seed}: {found.mismatches} mismatches in {found.elements} elements of {found.tensors} of "
+        f"{found.tensors_total} tensors; {session.profile.cycles} cycles, "
+        f"{100 * session.profile.utilization:.1f} % of the MACs",
+        flush=True,
+    )
+    return found.mismatches == 0 and found.tensors == found.tensors_total
+
+
+def on_rtl(name: str, config: str) -> bool:
+    """A network on both devices: outputs, cycles, counters, and the cycles of every layer."""
+    inputs = {"image": images(1, (3, 224, 224), 2000)}
+    runs = []
+    for device in ("sim", "rtl"):
+        session = Session(zoo.load(name), config, device)
+        start = time.perf_counter()
+        outputs = session.run(inputs)
+        runs.append((session.profile, outputs, time.perf_counter() - start))
+    (mine, expected, _), (theirs, actual, seconds) = runs
+    same = {
+        "outputs": all(np.array_equal(actual[key], value) for key, value in expected.items()),
+        "cycles": mine.cycles == theirs.cycles,
+        "counters": mine.counters == theirs.counters,
+        "layers": mine.layers == theirs.layers,
+    }
+    wrong = [key for key, equal in same.items() if not equal]
+    verdict = f"{', '.join(wrong)} differ" if wrong else "outputs, cycles, counters and layers equal"
+    print(f"{name} on the RTL: {verdict}; {theirs.cycles} cycles in {seconds:.0f} s", flush=True)
+    return not wrong
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", default="int8-16x16", help="preset or TOML file (default: int8-16x16)")
+    parser.add_argument("--no-rtl", action="store_true", help="simulator against ONNX Runtime alone")
+    options = parser.parse_args()
+    good = [against_onnx_runtime(name, seed, options.config) for name in NETWORKS for seed in range(SEEDS)]
+    if not options.no_rtl:
+        good += [on_rtl(name, options.config) for name in ON_RTL]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
