@@ -1,51 +1,73 @@
-"""What each instruction does to the memories: the functional half of the simulator, int8 datapath.
+"""What each instruction does to the memories: the functional half of the simulator.
 
 Timing never enters here, and values never enter `timing.py`. Instructions execute in program order,
 which is a legal order for every program that the judge accepts.
 """
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import (
-    block_parameters,
     decode_descriptor,
     descriptor_words,
     parameter_words,
-    unpack_taps,
 )
 from npukit.isa.instructions import Instruction, Load, Matrix, Memory, Operation, Store, Vector
-from npukit.sim import numerics
 from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands
+from npukit.sim.bf16_datapath import Bf16Datapath
+from npukit.sim.int8_datapath import Int8Datapath
 from numpy.typing import NDArray
 
 __all__ = ["FunctionalError", "FunctionalSimulator"]
 
-_EXACT_CHUNK = 1024
-"""Longest int8 reduction whose fp32 sums are exact: 1024 * 128 * 128 = 2**24."""
-
 
 class FunctionalError(RuntimeError):
-    """An instruction that cannot be executed: an address outside of a memory, a mode of another dtype."""
+    """An instruction that cannot be executed: an address outside of a memory."""
+
+
+class Datapath(Protocol):
+    """What depends on the data type."""
+
+    element: type
+    """Of ACT and WGT."""
+    accumulator: type
+    """Of ACC."""
+
+    def pad(self, value: int) -> np.generic:
+        """LOAD's border as an element."""
+        ...
+
+    def product(self, rows: NDArray, tiles: NDArray, start: NDArray | None) -> NDArray:
+        """[words, depth] times [blocks, depth, array], added to [blocks, words, array]; the same shape."""
+        ...
+
+    def fill(self, value: Any, memory: Memory) -> np.generic:
+        """FILL's value as a word's element."""
+        ...
+
+    def compute(self, vector: Vector, a: NDArray, b: NDArray, descriptor: dict, blocks: NDArray[np.uint32]) -> NDArray:
+        """The result [blocks, height, width, array] of a VECTOR operation."""
+        ...
 
 
 class FunctionalSimulator:
     """Memories of one machine and the execution of instructions on them.
 
     Attributes:
-        act, wgt: int8 [banks, words, array].
-        acc: int32 [banks, words, array].
+        act, wgt: int8, or bf16 as uint16 [banks, words, array].
+        acc: int32, or float32 [banks, words, array].
         par: uint32 [banks, words, array].
         dram: uint8 [bytes], addressed relative to the base register.
     """
 
     def __init__(self, config: NpuConfig, dram: NDArray[np.uint8]) -> None:
-        if config.dtype != "int8":
-            raise FunctionalError(f"the functional simulator computes int8; the configuration is {config.dtype}")
         self.config = config
         self.dram = dram
-        dtypes = {Memory.ACT: np.int8, Memory.WGT: np.int8, Memory.ACC: np.int32, Memory.PAR: np.uint32}
+        self._datapath: Datapath = Int8Datapath(config) if config.dtype == "int8" else Bf16Datapath(config)
+        element, accumulator = self._datapath.element, self._datapath.accumulator
+        dtypes = {Memory.ACT: element, Memory.WGT: element, Memory.ACC: accumulator, Memory.PAR: np.uint32}
         self._memories: dict[Memory, NDArray] = {
             memory: np.zeros((*bank_depth(config, memory), config.array), dtype) for memory, dtype in dtypes.items()
         }
@@ -99,7 +121,7 @@ class FunctionalSimulator:
         self._check(operand, memory.shape[0], memory.shape[1])
         return memory[operand.bank][operand.words()]
 
-    def _write(self, operand: Operand, values: NDArray | np.integer) -> None:
+    def _write(self, operand: Operand, values: NDArray | np.generic) -> None:
         if not operand.wraps:
             self._view(operand)[...] = values
             return
@@ -137,8 +159,7 @@ class FunctionalSimulator:
                 (load.pad_left, load.pad_right),
                 (0, 0),
             )
-            pad = np.uint8(load.pad_value & 0xFF).astype(np.int8)
-            values = np.pad(values, border, constant_values=pad)
+            values = np.pad(values, border, constant_values=self._datapath.pad(load.pad_value))
         self._write(destination, values)
 
     def _store(self, store: Store) -> None:
@@ -154,16 +175,9 @@ class FunctionalSimulator:
         depth = matrix.channels * matrix.kernel_height * matrix.kernel_width * size
         rows = self.read(act).reshape(words, depth)
         tiles = self.read(wgt).reshape(matrix.blocks, depth, size)
-        weights = np.ascontiguousarray(tiles.transpose(1, 0, 2)).reshape(depth, matrix.blocks * size)
-        total = np.zeros((words, matrix.blocks * size), np.int32)
-        for start in range(0, depth, _EXACT_CHUNK):
-            chunk = slice(start, start + _EXACT_CHUNK)
-            product = rows[:, chunk].astype(np.float32) @ weights[chunk].astype(np.float32)
-            total += product.astype(np.int32)
-        result = total.reshape(matrix.height, matrix.width, matrix.blocks, size).transpose(2, 0, 1, 3)
-        if matrix.accumulate:
-            result = result + self.read(rest[0])
-        self._write(rest[-1], result)
+        start = self.read(rest[0]).reshape(matrix.blocks, words, size) if matrix.accumulate else None
+        result = self._datapath.product(rows, tiles, start)
+        self._write(rest[-1], result.reshape(matrix.blocks, matrix.height, matrix.width, size))
 
     def _vector(self, vector: Vector) -> None:
         config, operation = self.config, vector.operation
@@ -177,81 +191,9 @@ class FunctionalSimulator:
         blocks = words[head:].reshape(vector.blocks, per_block, config.array)
         out = found["out"]
         if operation is Operation.FILL:
-            value = int(descriptor["value"])
-            self._write(out, np.uint32(value & 0xFFFFFFFF).astype(np.int32) if out.memory is Memory.ACC
-                        else np.uint8(value & 0xFF).astype(np.int8))  # fmt: skip
+            assert out.memory is not None
+            self._write(out, self._datapath.fill(descriptor["value"], out.memory))
             return
         a = self.read(found["a"])
         b = self.read(found["b"]) if "b" in found else a
-        self._write(out, self._compute(vector, a, b, descriptor, blocks))
-
-    def _compute(self, vector: Vector, a: NDArray, b: NDArray, descriptor: dict, blocks: NDArray[np.uint32]) -> NDArray:
-        """The result [blocks, height, width, array] of a VECTOR operation."""
-        operation = vector.operation
-        if operation in (Operation.REQUANTIZE, Operation.REQUANTIZE_FIXED):
-            return self._requantize(vector, a, descriptor, blocks)
-        if operation in (Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED):
-            names = block_parameters(self.config, operation)
-            positions = vector.window_height * vector.window_width
-            taps = np.stack([unpack_taps(self.config, block[len(names) :], positions) for block in blocks])
-            kernel = taps.reshape(vector.blocks, 1, 1, vector.window_height, vector.window_width, -1)
-            sums = (a.astype(np.int32) * kernel).sum(axis=(3, 4), dtype=np.int32)
-            return self._requantize(vector, sums, descriptor, blocks)
-        if operation is Operation.MAX:
-            return a.max(axis=(3, 4))
-        if operation is Operation.SUM:
-            sums = numerics.wrap_int32(a.sum(axis=(3, 4), dtype=np.int64))
-            if vector.out_memory is Memory.ACC:
-                return sums
-            return numerics.requantize(
-                sums, np.int32(descriptor["bias"]), descriptor["multiplier"],
-                descriptor["zero_point"], descriptor["low"], descriptor["high"],
-            )  # fmt: skip
-        if operation is Operation.TABLE:
-            table = np.array([descriptor[f"entry_{index}"] for index in range(256)], np.int8)
-            return table[a.astype(np.int16) + 128]
-        if operation is Operation.CONVERT:
-            return a.astype(np.int32) if vector.out_memory is Memory.ACC else numerics.saturate(a, -128, 127)
-        if operation is Operation.COPY:
-            return a.copy()
-        return self._two_sources(operation, a, b, descriptor)
-
-    def _requantize(
-        self, vector: Vector, accumulators: NDArray, descriptor: dict, blocks: NDArray[np.uint32]
-    ) -> NDArray[np.int8]:
-        bias = blocks[:, 0].view(np.int32)[:, None, None]
-        clamp = descriptor["zero_point"], descriptor["low"], descriptor["high"]
-        if vector.operation in (Operation.REQUANTIZE, Operation.DEPTHWISE):
-            multiplier = blocks[:, 1].view(np.float32)[:, None, None]
-            return numerics.requantize(accumulators, bias, multiplier, *clamp)
-        multiplier = blocks[:, 1].view(np.int32)[:, None, None]
-        shift = blocks[:, 2].view(np.int32)[:, None, None]
-        return numerics.requantize_fixed(accumulators, bias, multiplier, shift, *clamp)
-
-    def _two_sources(self, operation: Operation, a: NDArray, b: NDArray, descriptor: dict) -> NDArray[np.int8]:
-        left = a.astype(np.int64) + 128 * descriptor["a_unsigned"]
-        right = b.astype(np.int64) + 128 * descriptor["b_unsigned"]
-        low, high = descriptor["low"], descriptor["high"]
-        if operation is Operation.ADD:
-            result = numerics.add(left, right, descriptor["ra"], descriptor["rb"], descriptor["offset"], low, high)
-        elif operation is Operation.MULTIPLY:
-            result = numerics.multiply(
-                left, right, descriptor["a_zero_point"], descriptor["b_zero_point"],
-                descriptor["multiplier"], descriptor["out_zero_point"], low, high,
-            )  # fmt: skip
-        elif operation is Operation.ADD_FIXED:
-            sides = ("a", "b", "out")
-            result = numerics.add_fixed(
-                left, right,
-                tuple(descriptor[f"{side}_multiplier"] for side in sides),
-                tuple(descriptor[f"{side}_shift"] for side in sides),
-                tuple(descriptor[f"{side}_offset"] for side in sides),
-                descriptor["left_shift"], low, high,
-            )  # fmt: skip
-        else:
-            product = (left - descriptor["a_zero_point"]) * (right - descriptor["b_zero_point"])
-            scaled = numerics.multiply_by_quantized_multiplier(
-                product.astype(np.int32), descriptor["multiplier"], descriptor["shift"]
-            )
-            result = np.clip(scaled.astype(np.int64) + descriptor["out_zero_point"], low, high)
-        return (result - 128 * descriptor["out_unsigned"]).astype(np.int8)
+        self._write(out, self._datapath.compute(vector, a, b, descriptor, blocks))

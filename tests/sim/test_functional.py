@@ -559,11 +559,6 @@ def test_operands_outside_of_their_memory(
         assert (values == before[memory]).all()
 
 
-def test_bf16_is_refused() -> None:
-    with pytest.raises(FunctionalError, match="the functional simulator computes int8; the configuration is bf16"):
-        FunctionalSimulator(PRESETS["bf16-4x4"], np.zeros(64, np.uint8))
-
-
 def test_end_changes_nothing(machine_of: Callable[[int], Machine]) -> None:
     machine = machine_of(2)
     machine.check(End(), machine.state(), 2)

@@ -1,0 +1,87 @@
+"""The bf16 datapath's half of the functional simulator."""
+
+from typing import Any
+
+import numpy as np
+from npukit.isa.config import NpuConfig
+from npukit.isa.descriptors import block_parameters, unpack_taps
+from npukit.isa.instructions import Memory, Operation, Vector
+from npukit.sim import bfloat16
+from numpy.typing import NDArray
+
+__all__ = ["Bf16Datapath"]
+
+
+class Bf16Datapath:
+    """bfloat16 elements as uint16, float32 accumulators."""
+
+    element = np.uint16
+    accumulator = np.float32
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
+
+    def pad(self, value: int) -> np.uint16:
+        """A bit pattern."""
+        return np.uint16(value & 0xFFFF)
+
+    def fill(self, value: Any, memory: Memory) -> np.generic:
+        """float32 for ACC, rounded for ACT."""
+        number = np.array([value], np.float32)
+        return bfloat16.narrow(number)[0] if memory is Memory.ACT else bfloat16.canonical(bfloat16.flush(number))[0]
+
+    def product(self, rows: NDArray, tiles: NDArray, start: NDArray | None) -> NDArray[np.float32]:
+        """Sums in the array's order."""
+        blocks, depth, size = tiles.shape
+        steps = depth // size
+        before = np.zeros((blocks, len(rows), size), np.float32) if start is None else bfloat16.flush(start)
+        result = np.empty_like(before)
+        bfloat16.matrix_product(
+            bfloat16.widen(rows).reshape(-1, steps, size),
+            bfloat16.widen(tiles).reshape(blocks, steps, size, size),
+            np.ascontiguousarray(before),
+            result,
+        )
+        return bfloat16.canonical(result)
+
+    def compute(self, vector: Vector, a: NDArray, b: NDArray, descriptor: dict, blocks: NDArray[np.uint32]) -> NDArray:
+        """The result [blocks, height, width, array] of a VECTOR operation."""
+        if vector.operation is Operation.COPY:
+            return a.copy()
+        result = bfloat16.canonical(self._float(vector, self._widened(a), self._widened(b), descriptor, blocks))
+        return result if vector.out_memory is Memory.ACC else bfloat16.narrow(result)
+
+    @staticmethod
+    def _widened(values: NDArray) -> NDArray[np.float32]:
+        return bfloat16.widen(values) if values.dtype == np.uint16 else bfloat16.flush(values)
+
+    def _float(
+        self, vector: Vector, a: NDArray[np.float32], b: NDArray[np.float32], descriptor: dict,
+        blocks: NDArray[np.uint32],
+    ) -> NDArray[np.float32]:  # fmt: skip
+        operation = vector.operation
+        if operation is Operation.CONVERT:
+            return a
+        if operation is Operation.MAX:
+            return bfloat16.maximum(a)
+        if operation is Operation.SUM:
+            result = bfloat16.window_sum(a)
+            if vector.out_memory is Memory.ACC:
+                return result
+            result = bfloat16.multiply(result, descriptor["multiplier"])
+        elif operation is Operation.ADD:
+            result = bfloat16.add(a, b)
+        elif operation is Operation.MULTIPLY:
+            result = bfloat16.multiply(a, b)
+        else:
+            if operation is Operation.DEPTHWISE:
+                a = bfloat16.window_sum(bfloat16.multiply(a, self._taps(vector, blocks)))
+            result = bfloat16.add(a, blocks[:, 0].view(np.float32)[:, None, None])
+        return bfloat16.clamp(result, descriptor["low"], descriptor["high"])
+
+    def _taps(self, vector: Vector, blocks: NDArray[np.uint32]) -> NDArray[np.float32]:
+        """[blocks, 1, 1, rows, columns, array]."""
+        rows, columns = vector.window_height, vector.window_width
+        first = len(block_parameters(self.config, vector.operation))
+        taps = np.stack([unpack_taps(self.config, block[first:], rows * columns) for block in blocks])
+        return bfloat16.widen(taps).reshape(len(blocks), 1, 1, rows, columns, -1)

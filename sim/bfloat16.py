@@ -1,0 +1,132 @@
+"""Arithmetic of the bf16 datapath, each formula once. `docs/numerics.md` has the definitions.
+
+bfloat16 values are uint16 bit patterns; all else is float32. Every operation rounds to nearest even, counts
+operands and results with an exponent field of 0, subnormal numbers and -0, as +0, and gives infinity on overflow. NaN stays NaN on the way, and is made the
+canonical one where a value is stored.
+
+Only a product of two float32 can be rounded into the subnormal range. It is rounded as if exponents had no lower
+limit, and is then 0 if it is below the smallest normal number, as hardware does it.
+"""
+
+import numpy as np
+from npukit.sim.compiled import njit
+from numpy.typing import NDArray
+
+__all__ = [
+    "CANONICAL_NAN",
+    "add",
+    "canonical",
+    "clamp",
+    "flush",
+    "matrix_product",
+    "maximum",
+    "multiply",
+    "narrow",
+    "widen",
+    "window_sum",
+]
+
+CANONICAL_NAN = 0x7FC00000
+"""The bit pattern of every NaN that is stored; its upper half in bfloat16."""
+_LEAST_NORMAL = np.float32(2.0**-126)
+_ROUNDS_TO_LEAST_NORMAL = 2.0**-126 * (1 - 2.0**-25)
+"""Products from here on round to the smallest normal number: half a last place below it, and ties go to even."""
+
+Floats = NDArray[np.float32]
+
+
+def flush(values: Floats) -> Floats:
+    """Subnormal values and -0 become +0."""
+    return np.where(np.abs(values) < _LEAST_NORMAL, np.float32(0), values)
+
+
+def canonical(values: Floats) -> Floats:
+    """Every NaN becomes the canonical one."""
+    nan = np.uint32(CANONICAL_NAN).view(np.float32)
+    return np.where(np.isnan(values), nan, values)
+
+
+def widen(bits: NDArray[np.uint16]) -> Floats:
+    """bfloat16 to float32."""
+    return flush((bits.astype(np.uint32) << np.uint32(16)).view(np.float32))
+
+
+def narrow(values: Floats) -> NDArray[np.uint16]:
+    """float32 to bfloat16, rounded to nearest even."""
+    bits = np.ascontiguousarray(flush(values)).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(values), np.uint16(CANONICAL_NAN >> 16), rounded.astype(np.uint16))
+
+
+def add(a: Floats, b: Floats) -> Floats:
+    """A sum. Where it is subnormal it is exact, so nothing is rounded twice."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return flush(flush(a) + flush(b))
+
+
+def multiply(a: Floats, b: Floats) -> Floats:
+    """A product."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        exact = flush(a).astype(np.float64) * flush(b).astype(np.float64)
+        return np.where(np.abs(exact) < _ROUNDS_TO_LEAST_NORMAL, np.float32(0), exact.astype(np.float32))
+
+
+def clamp(values: Floats, low: np.float32, high: np.float32) -> Floats:
+    """Limited to low .. high, `high` last; NaN stays NaN, and a limit that is NaN limits nothing."""
+    least, most = (flush(np.asarray(limit, np.float32)) for limit in (low, high))
+    raised = np.where(values < least, least, values)
+    return np.where(raised > most, most, raised)
+
+
+def maximum(values: Floats) -> Floats:
+    """Over the axes 3 and 4 of [blocks, height, width, rows, columns, lanes]: the first of equals; NaN if any is."""
+    rows, columns = values.shape[3:5]
+    best = values[:, :, :, 0, 0]
+    for row in range(rows):
+        for column in range(columns):
+            value = values[:, :, :, row, column]
+            best = np.where((value > best) | np.isnan(value), value, best)
+    return best
+
+
+def window_sum(values: Floats) -> Floats:
+    """The sum over the axes 3 and 4 of [blocks, height, width, rows, columns, lanes], row by row, from +0."""
+    total = np.zeros((*values.shape[:3], values.shape[5]), np.float32)
+    for row in range(values.shape[3]):
+        for column in range(values.shape[4]):
+            total = add(total, values[:, :, :, row, column])
+    return total
+
+
+@njit
+def matrix_product(rows: Floats, tiles: Floats, start: Floats, result: Floats) -> None:  # pragma: no cover
+    """Sums of products in the order of the array: each step's column from row 0 on, then added to what was before.
+
+    Args:
+        rows: [words, steps, array], without subnormals.
+        tiles: [blocks, steps, array, array], without subnormals: weights by row and column.
+        start: [blocks, words, array], without subnormals: what the first step is added to.
+        result: the same shape, written.
+    """
+    words, steps, size = rows.shape
+    least = np.float32(2.0**-126)
+    zero = np.float32(0)
+    column = np.empty(size, np.float32)
+    for block in range(tiles.shape[0]):
+        for word in range(words):
+            total = result[block, word]
+            total[:] = start[block, word]
+            for step in range(steps):
+                tile = tiles[block, step]
+                column[:] = zero
+                for row in range(size):
+                    value = rows[word, step, row]
+                    weights = tile[row]
+                    for lane in range(size):
+                        product = value * weights[lane]
+                        product = zero if abs(product) < least else product
+                        partial = column[lane] + product
+                        column[lane] = zero if abs(partial) < least else partial
+                for lane in range(size):
+                    partial = total[lane] + column[lane]
+                    total[lane] = zero if abs(partial) < least else partial
