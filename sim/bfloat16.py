@@ -1,8 +1,8 @@
 """Arithmetic of the bf16 datapath, each formula once. `docs/numerics.md` has the definitions.
 
 bfloat16 values are uint16 bit patterns; all else is float32. Every operation rounds to nearest even, counts
-operands and results with an exponent field of 0, subnormal numbers and -0, as +0, and gives infinity on overflow. NaN stays NaN on the way, and is made the
-canonical one where a value is stored.
+operands and results with an exponent field of 0, subnormal numbers and -0, as +0, and gives infinity on overflow.
+NaN stays NaN on the way, and is made the canonical one where a value is stored.
 
 Only a product of two float32 can be rounded into the subnormal range. It is rounded as if exponents had no lower
 limit, and is then 0 if it is below the smallest normal number, as hardware does it.
