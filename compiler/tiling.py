@@ -10,11 +10,19 @@ from npukit.compiler.layers import ConvLayer, QuantizedTensor
 from npukit.isa.config import NpuConfig
 from npukit.isa.timing import Timing
 
+MAX_WINDOW_STEP = 16
+"""Window columns from one output of a window operation to the next, at most."""
+_MAX_PLANE = 32767
+"""Words of an output block in a tile: its stride has 16 bits with a sign."""
+
 __all__ = [
+    "MAX_WINDOW_STEP",
     "ConvShape",
     "ConvTiling",
     "average_window",
     "choose_tiling",
+    "depthwise_blocks",
+    "elementwise_words",
     "kernel_problem",
     "parts",
     "split",
@@ -69,6 +77,17 @@ def window_problem(
             "use a configuration with a larger act_depth"
         )
     return None
+
+
+def depthwise_blocks(config: NpuConfig, kernel: tuple[int, int]) -> int:
+    """Blocks whose descriptor, bias, multiplier and taps take no more than half of PAR."""
+    words = 2 + -(-kernel[0] * kernel[1] * config.element_bytes // 4)
+    return (config.par_depth // 2 - 2) // words
+
+
+def elementwise_words(config: NpuConfig) -> int:
+    """Words of a tile small enough for two sources and a result, twice."""
+    return min(1024, config.act_depth * min(config.act_banks, 8) // 8)
 
 
 def average_window(config: NpuConfig) -> int:
@@ -188,6 +207,7 @@ def choose_tiling(shape: ConvShape) -> ConvTiling:
     config = shape.config
     # a quarter of one bank where input, output and the next tile must share it
     bank = config.act_depth if config.act_banks >= 4 else config.act_depth * config.act_banks // 4
+    most = min(config.acc_depth, _MAX_PLANE)
     best: ConvTiling | None = None
     # half of a memory leaves room for the next tile; where that is too little, all of it, and then every size
     for bound, weights, count in (
@@ -195,8 +215,8 @@ def choose_tiling(shape: ConvShape) -> ConvTiling:
         (config.act_depth, config.wgt_depth, 12),
         (config.act_depth, config.wgt_depth, 1024),
     ):
-        for rows in _sizes(shape.out_size[0], min(config.acc_depth, 1024), count):
-            for columns in _sizes(shape.out_size[1], min(config.acc_depth // rows, 1024), count):
+        for rows in _sizes(shape.out_size[0], min(most, 1024), count):
+            for columns in _sizes(shape.out_size[1], min(most // rows, 1024), count):
                 for tiling in _candidates(shape, rows, columns, bound, weights, count // 3):
                     if best is None or tiling.cycles < best.cycles:
                         best = tiling
@@ -211,7 +231,7 @@ def choose_tiling(shape: ConvShape) -> ConvTiling:
 def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int, count: int) -> list[ConvTiling]:
     config = shape.config
     plane = shape.input_rows(rows) * shape.input_columns(columns)
-    if plane > act or rows * columns * 1 > act:
+    if plane > act or rows * columns > act:
         return []
     found = []
     most_blocks = min(config.acc_depth // (rows * columns), act // (rows * columns), shape.out_blocks, 256)

@@ -11,6 +11,7 @@ from npukit.isa.config import NpuConfig
 from numpy.typing import NDArray
 
 __all__ = [
+    "MAX_PAD",
     "Context",
     "Dequantized",
     "Match",
@@ -19,6 +20,7 @@ __all__ = [
     "constant",
     "dequantized",
     "four_dimensions",
+    "is_quantiser",
     "pair",
     "quantized_output",
     "ratio",
@@ -28,6 +30,11 @@ __all__ = [
     "used_values",
     "window_pads",
 ]
+
+
+MAX_PAD = 31
+"""Rows or columns of border that a LOAD can add on one side."""
+_ONNX = ("", "ai.onnx")
 
 
 class Refused(Exception):
@@ -127,10 +134,15 @@ def _parameters(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.integer]
     return scale, zero_point
 
 
+def is_quantiser(node: ir.Node, op: str) -> bool:
+    """Whether a node is the QuantizeLinear or DequantizeLinear of ONNX, or of ONNX Runtime's older domain."""
+    return node.op_type == op and node.domain in (*_ONNX, "com.microsoft")
+
+
 def dequantized(value: ir.Value | None) -> Dequantized | None:
     """The DequantizeLinear that makes a value, or None."""
     node = value.producer() if value is not None else None
-    if node is None or node.op_type != "DequantizeLinear" or node.inputs[0] is None:
+    if node is None or not is_quantiser(node, "DequantizeLinear") or node.inputs[0] is None:
         return None
     scale, zero_point = _parameters(node)
     if node.attributes.get_int("block_size", 0):
@@ -207,12 +219,12 @@ def activation(value: ir.Value | None, role: str) -> tuple[ir.Value, QuantizedTe
 
 
 def quantized_output(
-    context: Context, node: ir.Node, operators: tuple[str, ...]
+    context: Context, node: ir.Node, operators: tuple[str, ...], absorb: bool = True
 ) -> tuple[tuple[ir.Node, ...], ir.Value, QuantizedTensor]:
     """The nodes from `node` to its QuantizeLinear, the quantised value, and its description.
 
     A Relu or Clip between them is absorbed where the quantiser's range lies within its own, as ONNX Runtime
-    does. `operators` are the integer operators as which ONNX Runtime must run the node.
+    does, unless not `absorb`. `operators` are the integer operators as which ONNX Runtime must run the node.
 
     Raises:
         Refused: when the output is used as float, or ONNX Runtime computes it in float.
@@ -224,11 +236,13 @@ def quantized_output(
         if value.name in context.graph_outputs or len(uses) != 1:
             raise Refused(f"its float result {value.name} is used besides by one QuantizeLinear")
         follower = uses[0].node
-        if follower.op_type not in ("QuantizeLinear", "Relu", "Clip") or uses[0].idx != 0:
+        quantises = is_quantiser(follower, "QuantizeLinear")
+        limits = absorb and follower.op_type in ("Relu", "Clip") and follower.domain in _ONNX
+        if not (quantises or limits) or uses[0].idx != 0 or follower.graph is not node.graph:
             raise Refused(f"its result goes to {follower.op_type} {follower.name} in float, not to a QuantizeLinear")
         nodes.append(follower)
         value = follower.outputs[0]
-        if follower.op_type == "QuantizeLinear":
+        if quantises:
             break
     scale, zero_point = _parameters(nodes[-1])
     tensor = tensor_of(value, scale, zero_point)
@@ -237,7 +251,7 @@ def quantized_output(
         for limiter in nodes[1:-1]:
             _check_limits(limiter, tensor)
     if operators and runs_as not in operators:
-        seen = f"as {runs_as}" if runs_as else "fused into a float operator"
+        seen = f"as {runs_as}" if runs_as not in (None, "QuantizeLinear") else "in float"
         raise Refused(
             f"ONNX Runtime runs it {seen}, not as {' or '.join(operators)}, so its integer result is not defined"
         )

@@ -26,8 +26,12 @@ __all__ = ["match_add", "match_mul"]
 
 @dataclass(frozen=True)
 class _Side:
-    """One operand: an activation, or a constant in the machine's int8 domain; `zero_point` as the framework has it."""
+    """One operand: an activation, or a constant in the machine's int8 domain; `zero_point` as the framework has it.
 
+    `given` is its shape in the model; in `shape` a constant's channels are repeated.
+    """
+
+    given: tuple[int, int, int, int]
     shape: tuple[int, int, int, int]
     scale: float
     zero_point: int
@@ -87,7 +91,7 @@ def _operands(
             raise Refused(f"input {list(side.shape)} repeats along channels; only a constant may")
     # where the first operand is one number along the innermost dimension, ONNX Runtime swaps the two
     innermost = max((axis for axis in range(4) if y.view[axis] > 1), default=3)
-    return (nodes, out, y, b, a) if a.shape[innermost] < y.view[innermost] else (nodes, out, y, a, b)
+    return (nodes, out, y, b, a) if a.given[innermost] < y.view[innermost] else (nodes, out, y, a, b)
 
 
 def _side(value: ir.Value | None, y: QuantizedTensor) -> _Side:
@@ -97,7 +101,9 @@ def _side(value: ir.Value | None, y: QuantizedTensor) -> _Side:
         quantized, tensor = activation(value, "input")
         if len(tensor.shape) != len(y.shape):
             raise Refused(f"input {tensor.name} has {len(tensor.shape)} dimensions and the result {len(y.shape)}")
-        return _Side(tensor.view, tensor.scale, _natural_zero(tensor), tensor.unsigned, quantized, tensor, None)
+        return _Side(
+            tensor.view, tensor.view, tensor.scale, _natural_zero(tensor), tensor.unsigned, quantized, tensor, None
+        )
     name = found.value.name
     if found.scale.size != 1:
         raise Refused(f"constant {name} is quantised per channel; per tensor is supported")
@@ -111,7 +117,7 @@ def _side(value: ir.Value | None, y: QuantizedTensor) -> _Side:
     zero_point = int(found.zero_point.reshape(-1)[0])
     source = ConstantSource(name or "", np.ascontiguousarray(domain))
     view = (full.shape[0], full.shape[1], full.shape[2], full.shape[3])
-    return _Side(view, float(found.scale.reshape(-1)[0]), zero_point, unsigned, None, None, source)
+    return _Side(shape, view, float(found.scale.reshape(-1)[0]), zero_point, unsigned, None, None, source)
 
 
 def _match(

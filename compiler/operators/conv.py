@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 from npukit.compiler.layers import ConvLayer, DepthwiseLayer, Layer, QuantizedTensor
 from npukit.compiler.operators.base import (
+    MAX_PAD,
     Context,
     Match,
     Refused,
@@ -16,15 +17,12 @@ from npukit.compiler.operators.base import (
     pair,
     quantized_output,
     ratio,
-    static_shape,
     window_pads,
 )
-from npukit.compiler.tiling import kernel_problem, window_problem
+from npukit.compiler.tiling import depthwise_blocks, kernel_problem, window_problem
 from numpy.typing import NDArray
 
 __all__ = ["conv_macs", "gemm_macs", "match_conv", "match_gemm", "match_matmul"]
-
-_MAX_PAD = 31
 
 
 def conv_macs(node: ir.Node) -> int:
@@ -66,6 +64,10 @@ def _bias(value: ir.Value | None, channels: int) -> NDArray[np.int32]:
     found = dequantized(value)
     if found is None or (raw := constant(found.value)) is None or raw.dtype != np.int32:
         raise Refused(f"bias {value.name} is not a constant int32 that a DequantizeLinear dequantises")
+    if raw.size not in (1, channels) or any(dim != 1 for dim in raw.shape[:-1]):
+        raise Refused(
+            f"bias {found.value.name} of shape {list(raw.shape)} is not one number for each of {channels} outputs"
+        )
     return np.broadcast_to(raw.reshape(-1), (channels,)).astype(np.int32)
 
 
@@ -111,24 +113,26 @@ def match_conv(context: Context, node: ir.Node) -> Match:
     given = node.attributes.get_ints("pads") or (0, 0, 0, 0)
     if node.attributes.get_string("auto_pad", "NOTSET") == "NOTSET" and (pads[2] > given[2] or pads[3] > given[3]):
         raise Refused(f"kernel {kernel[0]}x{kernel[1]} with its dilation exceeds the padded input")
-    if max(pads) > _MAX_PAD:
-        raise Refused(f"padding {list(pads)} exceeds {_MAX_PAD}")
+    if max(pads) > MAX_PAD:
+        raise Refused(f"padding {list(pads)} exceeds {MAX_PAD}")
     if strides[1] > 1023 or dilations[1] * kernel[1] > 32767:
         raise Refused(f"stride {list(strides)} or dilation {list(dilations)} exceeds the address fields")
-    problem = kernel_problem(context.config, kernel, dilations)
-    if problem is not None:
-        raise Refused(f"{problem}: use a larger configuration")
     multiplier = ratio((x.scale, scale), (y.scale,))
     macs = conv_macs(node)
     depthwise = (
         1 < group == weights.shape[0] == x.shape[1]
         and window_problem(context.config, kernel, strides, dilations) is None
+        and depthwise_blocks(context.config, kernel) > 0
         and -128 <= weights.min() <= weights.max() <= 127
     )
+    if not depthwise:
+        problem = kernel_problem(context.config, kernel, dilations)
+        if problem is not None:
+            raise Refused(f"{problem}: use a larger configuration")
     kind = DepthwiseLayer if depthwise else ConvLayer
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
-        return _layer(node, tensors[x.name], y, weights, multiplier, bias, strides, pads, dilations, macs, group, kind)
+        return _layer(node, x, y, weights, multiplier, bias, strides, pads, dilations, macs, group, kind)
 
     return Match(node, nodes, (value,), out, (x, y), build)
 
@@ -163,13 +167,11 @@ def _product(
         weights = weights.T
     bias = _bias(bias_value, weights.shape[0])
     nodes, out, y = quantized_output(context, node, (operator,))
-    static_shape(out)
     multiplier = ratio((alpha, x.scale, scale), (y.scale,))
     macs = gemm_macs(node)
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
-        source = tensors[x.name]
-        kernel = np.ascontiguousarray(weights).reshape(weights.shape[0], *source.view[1:])
-        return _layer(node, source, y, kernel, multiplier, bias, (1, 1), (0, 0, 0, 0), (1, 1), macs)
+        kernel = np.ascontiguousarray(weights).reshape(weights.shape[0], *tensors[x.name].view[1:])
+        return _layer(node, x, y, kernel, multiplier, bias, (1, 1), (0, 0, 0, 0), (1, 1), macs)
 
     return Match(node, nodes, (value,), out, (x, y), build)

@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 from npukit.compiler.layers import ConcatLayer, CopyLayer, Layer, QuantizedTensor, ResizeLayer
 from npukit.compiler.operators.base import (
+    MAX_PAD,
     Context,
     Match,
     Refused,
@@ -16,12 +17,9 @@ from npukit.compiler.operators.base import (
     same_parameters,
 )
 from npukit.compiler.operators.unary import requantising_table
-from npukit.compiler.tiling import kernel_problem
-from numpy.typing import NDArray
+from npukit.compiler.tiling import elementwise_words, kernel_problem
 
 __all__ = ["match_concat", "match_pad", "match_reshape", "match_resize", "match_slice"]
-
-_MAX_PAD = 31
 
 
 def match_reshape(context: Context, node: ir.Node) -> Match:
@@ -86,13 +84,19 @@ def match_pad(context: Context, node: ir.Node) -> Match:
         before[axis], after[axis] = given[position], given[position + len(axes)]
     if any(before[:2] + after[:2]):
         raise Refused(f"padding {given} concerns batch or channels; height and width are supported")
-    if max(before + after) > _MAX_PAD:
-        raise Refused(f"padding {given} exceeds {_MAX_PAD}")
+    if max(before + after) > MAX_PAD:
+        raise Refused(f"padding {given} exceeds {MAX_PAD}")
     filled = node.inputs[2] if len(node.inputs) > 2 else None
     number = constant(filled) if filled is not None else np.array(node.attributes.get_float("value", 0.0))
     if number is None:
         raise Refused("its value is not constant")
-    pad = np.rint(np.float32(number.reshape(-1)[0]) / np.float32(x.scale)) + x.zero_point
+    fill = np.float32(number.reshape(-1)[0])
+    if np.isnan(fill):
+        raise Refused("its value is NaN")
+    if x.scale * 255 > float(np.finfo(np.float32).max):
+        raise Refused(f"the scale {x.scale:g} of {x.name} makes values beyond fp32")
+    with np.errstate(over="ignore"):
+        pad = np.rint(fill / np.float32(x.scale)) + x.zero_point
     return _copy(node, nodes, value, x, out, y, (before[2], before[3]), 0, int(np.clip(pad, -128, 127)))
 
 
@@ -129,6 +133,24 @@ def _copy(
     return Match(node, nodes, (value,), out, (x, y), build)
 
 
+def _scales(context: Context, node: ir.Node) -> list[float] | None:
+    """The four scales of a Resize or Upsample; None where it has sizes instead."""
+    position = 1 if node.op_type == "Upsample" or context.opsets.get("", 0) < 11 else 2
+    value = node.inputs[position] if position < len(node.inputs) else None
+    if value is None:
+        return None
+    given = constant(value)
+    if given is None:
+        raise Refused(f"its scales {value.name} are not constant")
+    if given.size == 0:
+        return None
+    axes = node.attributes.get_ints("axes") or range(4)
+    scales = [1.0] * 4
+    for axis, scale in zip(axes, given.reshape(-1), strict=False):
+        scales[axis] = float(scale)
+    return scales
+
+
 def match_resize(context: Context, node: ir.Node) -> Match:
     """Resize to a whole multiple of height and width, by the nearest element."""
     value, x = activation(node.inputs[0], "input")
@@ -145,12 +167,12 @@ def match_resize(context: Context, node: ir.Node) -> Match:
         raise Refused(f"coordinates are {coordinates}, rounded by {rounding}; asymmetric and floor are supported")
     factors = y.view[2] // x.view[2], y.view[3] // x.view[3]
     expected = (*x.view[:2], x.view[2] * factors[0], x.view[3] * factors[1])
-    scales: NDArray | None = None
-    if len(node.inputs) > 2 and node.inputs[2] is not None:
-        scales = constant(node.inputs[2])
-    whole = scales is None or scales.size == 0 or list(scales) == [1, 1, *factors]
+    scales = _scales(context, node)
+    whole = scales is None or scales == [1.0, 1.0, *factors]
     if y.view != expected or min(factors) < 1 or not whole:
         raise Refused(f"shape {list(x.shape)} becomes {list(y.shape)}; whole factors of height and width are supported")
+    if factors[0] * factors[1] > elementwise_words(context.config):
+        raise Refused(f"each element becomes {factors[0]}x{factors[1]}, more than a tile holds")
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
         return ResizeLayer(node.name or "", node.op_type, (x.name,), y.name, factors)

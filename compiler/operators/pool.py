@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 from npukit.compiler.layers import AverageLayer, GlobalAverageLayer, Layer, MaxPoolLayer, QuantizedTensor
 from npukit.compiler.operators.base import (
+    MAX_PAD,
     Context,
     Match,
     Refused,
@@ -16,12 +17,9 @@ from npukit.compiler.operators.base import (
     same_parameters,
     window_pads,
 )
-from npukit.compiler.tiling import average_window, window_problem
+from npukit.compiler.tiling import MAX_WINDOW_STEP, average_window, window_problem
 
 __all__ = ["match_average", "match_global_average", "match_maxpool"]
-
-_MAX_PAD = 31
-_MAX_STEP = 16
 
 
 def match_maxpool(context: Context, node: ir.Node) -> Match:
@@ -37,6 +35,9 @@ def match_maxpool(context: Context, node: ir.Node) -> Match:
     strides = pair(node.attributes.get_ints("strides"), 1)
     rows, columns = pair(node.attributes.get_ints("dilations"), 1)
     dilations = rows if kernel[0] > 1 else 1, columns if kernel[1] > 1 else 1
+    mode = node.attributes.get_string("auto_pad", "NOTSET")
+    if mode.startswith("SAME") and max(dilations) > 1:
+        raise Refused(f"auto_pad is {mode} with dilations {list(dilations)}, where ONNX and ONNX Runtime differ")
     pads = window_pads(node, x.view[2:], y.view[2:], kernel, strides, dilations)
     for axis in (0, 1):
         start = (y.view[2 + axis] - 1) * strides[axis] - pads[axis]
@@ -45,8 +46,8 @@ def match_maxpool(context: Context, node: ir.Node) -> Match:
                 f"with ceil_mode its last window starts at {start}, outside of the {x.view[2 + axis]} input "
                 f"{('rows', 'columns')[axis]}, where ONNX and ONNX Runtime differ"
             )
-    if max(pads) > _MAX_PAD:
-        raise Refused(f"padding {list(pads)} exceeds {_MAX_PAD}")
+    if max(pads) > MAX_PAD:
+        raise Refused(f"padding {list(pads)} exceeds {MAX_PAD}")
     problem = window_problem(context.config, kernel, strides, dilations)
     if problem is not None:
         raise Refused(problem)
@@ -95,10 +96,10 @@ def match_average(context: Context, node: ir.Node) -> Match:
     if any(one != 1 for one in node.attributes.get_ints("dilations") or ()):
         raise Refused("it is dilated, which is not supported")
     pads = window_pads(node, x.view[2:], y.view[2:], kernel, strides, (1, 1))
-    if max(pads) > _MAX_PAD:
-        raise Refused(f"padding {list(pads)} exceeds {_MAX_PAD}")
-    if strides[1] > _MAX_STEP:
-        raise Refused(f"stride {list(strides)} exceeds {_MAX_STEP}")
+    if max(pads) > MAX_PAD:
+        raise Refused(f"padding {list(pads)} exceeds {MAX_PAD}")
+    if strides[1] > MAX_WINDOW_STEP:
+        raise Refused(f"stride {list(strides)} exceeds {MAX_WINDOW_STEP}")
     problem = window_problem(context.config, kernel, strides, (1, 1))
     if problem is not None:
         raise Refused(problem)

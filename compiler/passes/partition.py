@@ -71,15 +71,22 @@ class PartitionPass:
         )
         matches: dict[ir.Node, Match] = {}
         refused: dict[ir.Node, str] = {}
+        taken: set[ir.Node] = set()
         for node in graph:
             try:
                 match = _match(context, node)
             except Refused as reason:
                 refused[node] = str(reason)
                 continue
-            if match is not None:
-                matches[node] = match
+            if match is None:
+                continue
+            if taken & set(match.nodes):  # another match has absorbed this node
+                refused[node] = "it belongs to the nodes that another one takes with it"
+                continue
+            taken.update(match.nodes)
+            matches[node] = match
         while True:
+            _drop_folded_images(matches, refused)
             _drop_lone_aliases(matches, refused)
             absorbed = {node: match for match in matches.values() for node in match.nodes}
             stages = _stages(graph, absorbed)
@@ -119,6 +126,27 @@ def _match(context: Context, node: ir.Node) -> Match | None:
     if node.domain not in ("", "ai.onnx"):
         raise Refused(f"operators of domain {node.domain} are not supported")
     return match_node(context, node)
+
+
+def _drop_folded_images(matches: dict[ir.Node, Match], refused: dict[ir.Node, str]) -> None:
+    """An image flattened where it lies is a matrix to Gemm and MatMul alone, which make its rows their kernel."""
+    while True:
+        folded: dict[str | None, ir.Node] = {}
+        for node, match in matches.items():
+            source = match.tensors[0]
+            if match.alias and (source.view[2:] != (1, 1) or source.name in folded):
+                folded[match.output.name] = node
+        for node, match in matches.items():
+            if match.alias or node.op_type in ("Gemm", "MatMul"):
+                continue
+            images = [folded[value.name] for value in match.inputs if value.name in folded]
+            for image in images:
+                del matches[image]
+                refused[image] = f"its result goes to {node.op_type} {node.name}, which would have to move it"
+            if images:
+                break
+        else:
+            return
 
 
 def _drop_lone_aliases(matches: dict[ir.Node, Match], refused: dict[ir.Node, str]) -> None:

@@ -8,7 +8,7 @@ from npukit.compiler.layers import BinaryLayer, ConstantSource, QuantizedTensor,
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.schedule.conv import blocked_channels
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
-from npukit.compiler.tiling import parts
+from npukit.compiler.tiling import elementwise_words, parts
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Memory, Operation, Vector
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ _Shape = tuple[int, int, int, int]
 def elementwise_tiles(config: NpuConfig, view: _Shape) -> Iterator[tuple[int, _Range, _Range, _Range]]:
     """(batch, blocks, rows, columns) of tiles small enough for two sources and a result, twice."""
     batch, channels, height, width = view
-    most = min(1024, config.act_depth * min(config.act_banks, 8) // 8)
+    most = elementwise_words(config)
     for index in range(batch):
         for columns in parts(width, most):
             wide = columns[1] - columns[0]

@@ -7,7 +7,7 @@ from npukit.compiler.layers import ConcatLayer, CopyLayer, QuantizedTensor, Resi
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.schedule.elementwise import elementwise_tiles, look_up
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
-from npukit.compiler.tiling import parts
+from npukit.compiler.tiling import elementwise_words, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 
 __all__ = ["schedule_concat", "schedule_copy", "schedule_resize"]
@@ -85,7 +85,7 @@ def _concat_lanes(builder: Builder, layer: ConcatLayer, sources: list[QuantizedT
     size = config.array
     y = builder.tensor(layer.output)
     batches, channels, height, width = y.view
-    most = min(1024, config.acc_depth, config.act_depth * min(config.act_banks, 8) // 8)
+    most = min(config.acc_depth, elementwise_words(config))
     for batch in range(batches):
         for columns in parts(width, most):
             for rows in parts(height, max(1, most // (columns[1] - columns[0]))):
@@ -141,7 +141,7 @@ def schedule_resize(builder: Builder, layer: ResizeLayer) -> None:
     x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
     tall, wide = layer.factors
     batches, channels, height, width = x.view
-    most = max(1, min(1024, config.act_depth * min(config.act_banks, 8) // 8) // (tall * wide))
+    most = elementwise_words(config) // (tall * wide)
     for batch in range(batches):
         for columns in parts(width, most):
             for rows in parts(height, max(1, most // (columns[1] - columns[0]))):

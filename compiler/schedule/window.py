@@ -9,14 +9,13 @@ from npukit.compiler.layers import AverageLayer, DepthwiseLayer, MaxPoolLayer
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.schedule.conv import blocked_channels
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
-from npukit.compiler.tiling import parts, window_words
+from npukit.compiler.tiling import MAX_WINDOW_STEP, depthwise_blocks, parts, window_words
 from npukit.isa.descriptors import pack_taps
 from npukit.isa.instructions import Memory, Operation, Vector
 
 __all__ = ["Tile", "WindowLayer", "schedule_depthwise", "schedule_maxpool", "window_region", "window_tiles"]
 
 _LOWEST = -128
-_MOST_STEP = 16
 
 _Range = tuple[int, int]
 
@@ -43,7 +42,7 @@ def _phases(stride: int, dilation: int, width: int) -> tuple[int, int]:
     """(phases, window step): output columns p, p + phases, ... slide by whole window columns."""
     phases = dilation // gcd(stride, dilation)
     step = phases * stride // dilation
-    if step > _MOST_STEP or phases > width:
+    if step > MAX_WINDOW_STEP or phases > width:
         return width, 1
     return phases, step
 
@@ -61,8 +60,7 @@ def schedule_depthwise(builder: Builder, layer: DepthwiseLayer) -> None:
     bias, multiplier = blocked_channels(layer.bias, size), blocked_channels(layer.multiplier, size)
     taps = blocked_channels(layer.weights.astype(np.int8).reshape(len(layer.bias), -1), size)
     packed = [pack_taps(builder.config, block.T) for block in taps]
-    # descriptor and parameters of a tile take no more than half of PAR
-    most = (builder.config.par_depth // 2 - 2) // (2 + len(packed[0]))
+    most = depthwise_blocks(builder.config, kernel)
     for tile in window_tiles(builder, layer, kernel, most):
         parameters = builder.parameters(
             f"{layer.node}, block {tile.blocks[0]},",

@@ -35,6 +35,8 @@ def _run(options: argparse.Namespace) -> int:
             for entry in zoo.ZOO.values():
                 print(f"{entry.name:<14}{', '.join(entry.precisions):<14}{entry.description}")
         return 0
+    if options.seed < 0:
+        raise UsageError(f"--seed must be 0 or above, not {options.seed}")
     path = options.output or f"{options.name}.onnx"
     check_writable(path)
     try:

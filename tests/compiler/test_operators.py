@@ -234,3 +234,156 @@ def test_matmul(graphs) -> None:
     graph = graphs.Graph()
     graph.output(graph.matmul(graph.matmul(graph.input((3, 21)), 10), 33))
     graphs.agree(graph.model(), SMALL)
+
+
+# ---- found by reading: each gave a wrong answer or a crash once
+
+
+@pytest.mark.parametrize("consumer", ["table", "add", "constant", "concat", "unsqueeze", "reshape"])
+def test_flattened_image_for_another_than_a_product(graphs, consumer) -> None:
+    graph = graphs.Graph(seed=1)
+    flat = graph.flatten(graph.conv(graph.input((2, 5, 3, 4)), 6))
+    if consumer == "table":
+        y = graph.unary("Sigmoid", flat)
+    elif consumer == "add":
+        y = graph.add(flat, graph.input((2, 12)))
+    elif consumer == "constant":
+        y = graph.constant_operand("Mul", flat, (12,))
+    elif consumer == "concat":
+        y = graph.concat([flat, graph.input((2, 3))], 1)
+    elif consumer == "unsqueeze":
+        y = graph.conv(graph.moved("Unsqueeze", flat, [np.array([2, 3])]), 4, 1)
+    else:
+        y = graph.global_average(graph.moved("Reshape", flat, [np.array([2, 12, 1, 1])]), 0.03)
+    graph.output(y)
+    graph.output(graph.gemm(graph.flatten(graph.conv(graph.input((2, 3, 4, 4)), 3)), 4))
+    session, _ = graphs.agree(
+        graph.model(), SMALL, stays={*graphs.EDGES, "Flatten", "Unsqueeze", "Reshape"}, subgraphs=None
+    )
+    assert "Gemm" in [node.op for program in session.programs.values() for node in program.nodes]
+
+
+def test_two_quantisations_of_one_tensor(graphs) -> None:
+    """Each consumer has the parameters of its own DequantizeLinear."""
+    graph = graphs.Graph(seed=2)
+    x = graph.input((1, 4, 6, 6), 0.02, 3, integer=True)
+    other = graphs.Quantized(x.name, 0.05, -7, x.dtype)
+    graph.output(graph.conv(x, 4, pads=[1] * 4))
+    graph.output(graph.conv(other, 4, pads=[1] * 4))
+    y = graph.conv(x, 4)
+    graph.output(graph.conv(graphs.Quantized(y.name, y.scale, -20, y.dtype), 5, pads=[1] * 4))
+    graph.output(graph.add(x, other))
+    graphs.agree(graph.model(), SMALL)
+    graph = graphs.Graph(seed=2)
+    x = graph.input((1, 4, 6, 6), 0.02, 3, integer=True)
+    other = graphs.Quantized(x.name, 0.05, -7, x.dtype)
+    inner = graph.node("Sigmoid", [graph.dequantize(other)])
+    graph.output(graph.quantize(graph.node("Mul", [graph.dequantize(x), inner]), 0.02, 0))
+    assert "through two different DequantizeLinears" in reason(graph.model(), "Mul")
+    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Mul", "Sigmoid"}, subgraphs=None)
+
+
+@pytest.mark.parametrize(("shape", "taken"), [((), 1), ((1,), 1), ((1, 3), 1), ((3,), 1), ((3, 1), 0), ((3, 3), 0)])
+def test_bias_of_a_product(graphs, shape, taken) -> None:
+    graph = graphs.Graph(seed=4)
+    x = graph.input((3, 5))
+    weights = graph.weights(graph.random.integers(-127, 128, (3, 5)).astype(np.int8), 0.01)
+    bias = graph.bias(graph.random.integers(-9000, 9000, shape).astype(np.int32), np.float32(x.scale * 0.01))
+    graph.output(graph.quantize(graph.node("Gemm", [graph.dequantize(x), weights, bias], transB=1), 0.05))
+    graphs.agree(graph.model(), SMALL, stays=graphs.EDGES if taken else {*graphs.EDGES, "Gemm"}, subgraphs=taken)
+
+
+def test_scales_of_old_resizes(graphs) -> None:
+    for opset, constants in (
+        (10, [np.array([1, 1, 2.1, 2.1], np.float32)]),
+        (10, [np.array([1, 1, 2, 2], np.float32)]),
+    ):
+        graph = graphs.Graph(opset=opset)
+        graph.output(graph.moved("Resize", graph.input((1, 4, 3, 3)), constants, mode="nearest"))
+        whole = constants[0][2] == 2
+        stays = graphs.EDGES if whole else {*graphs.EDGES, "Resize"}
+        graphs.agree(graph.model(), SMALL, stays=stays, subgraphs=int(whole))
+    graph = graphs.Graph(opset=18)
+    options = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    scales = np.array([2, 2], np.float32)
+    graph.output(graph.moved("Resize", graph.input((1, 4, 3, 3)), [None, scales], axes=[2, 3], **options))
+    graphs.agree(graph.model(), SMALL)
+
+
+@pytest.mark.parametrize("shape", [(2, 256), (256, 6, 1, 1), (1, 256, 1, 1)])
+def test_single_number_before_single_pixels(graphs, shape) -> None:
+    """ONNX Runtime swaps the operands of its sum, which changes a rounding."""
+    graph = graphs.Graph()
+    x = graph.input(shape, float(np.float32(0.019)), 26, integer=True)
+    number = graph.weights(np.full((), -110, np.int8), float(np.float32(0.023)), -2)
+    total = graph.node("Add", [number, graph.dequantize(x)])
+    graph.output(graph.quantize(total, float(np.float32(0.05)), 46), integer=True)
+    graphs.agree(graph.model(), SMALL, inputs={x.name: np.full(shape, 37, np.int8)})
+
+
+@pytest.mark.parametrize("chain", [("Sigmoid", "Relu"), ("Abs", "Relu"), ("Relu", "Relu"), ("Neg", "Clip")])
+def test_limits_behind_a_table(graphs, chain) -> None:
+    graph = graphs.Graph()
+    value = graph.node(chain[0], [graph.dequantize(graph.input((1, 4, 6, 6)))])
+    limits = [graph.constant(np.float32(limit)) for limit in (0.1, 0.9)] if chain[1] == "Clip" else []
+    graph.output(graph.quantize(graph.node(chain[1], [value, *limits]), 1 / 255, -128))
+    x = graph.input((1, 4, 6, 6))
+    value = graph.dequantize(x)
+    graph.output(graph.quantize(graph.node("Relu", [graph.node("Add", [value, value])]), 0.02, -128))
+    graphs.agree(graph.model(), SMALL)
+
+
+def test_table_that_depends_on_the_place(graphs) -> None:
+    """Elu at a value next to a tie: ONNX Runtime's vector kernel and its remainder differ."""
+    graph = graphs.Graph()
+    x = graph.input((1, 1, 1, 1), float(np.float32(0.1)), 3, integer=True)
+    graph.output(
+        graph.quantize(graph.node("Elu", [graph.dequantize(x)]), float(np.float32(0.06344172)), 0), integer=True
+    )
+    assert "depends on the element's place" in reason(graph.model(), "Elu")
+
+
+def test_pooling_with_automatic_padding_and_dilation(graphs) -> None:
+    graph = graphs.Graph()
+    graph.output(graph.maxpool(graph.input((1, 4, 7, 8)), 3, dilations=[2, 2], auto_pad="SAME_UPPER"))
+    assert reason(graph.model(), "MaxPool") == (
+        "auto_pad is SAME_UPPER with dilations [2, 2], where ONNX and ONNX Runtime differ"
+    )
+
+
+def test_padding_with_odd_values(graphs) -> None:
+    for scale, value, taken in ((1e37, 0.5, 0), (0.02, np.nan, 0), (0.02, np.inf, 1), (0.02, -np.inf, 1)):
+        graph = graphs.Graph()
+        x = graph.input((1, 4, 5, 5), scale, 3, integer=True)
+        constants = [np.array([0, 0, 1, 1, 0, 0, 1, 1]), np.array(value, np.float32)]
+        graph.output(graph.moved("Pad", x, constants), integer=True)
+        stays = graphs.EDGES if taken else {*graphs.EDGES, "Pad"}
+        if not np.isnan(value):
+            graphs.agree(graph.model(), SMALL, stays=stays, subgraphs=taken)
+        else:
+            assert reason(graph.model(), "Pad") == "its value is NaN"
+
+
+def test_many_copies_of_an_element(graphs) -> None:
+    for factors, config, taken in (((40, 40), "int8-16x16", 0), ((30, 30), "int8-16x16", 1), ((3, 300), SMALL, 1)):
+        graph = graphs.Graph()
+        x = graph.input((1, 4, 1, 1))
+        graph.output(graph.moved("Resize", x, [None, np.array([1, 1, *factors], np.float32)], mode="nearest"))
+        stays = graphs.EDGES if taken else {*graphs.EDGES, "Resize"}
+        graphs.agree(graph.model(), config, stays=stays, subgraphs=taken)
+
+
+def test_depthwise_with_little_room(graphs) -> None:
+    """Too few parameter words for a block's taps, or too few weight words for the array."""
+    graph = graphs.Graph()
+    graph.output(graph.conv(graph.input((1, 5, 9, 9)), 5, 7, group=5, pads=[3] * 4))
+    graphs.agree(graph.model(), replace(SMALL, par_depth=32))
+    graph = graphs.Graph()
+    graph.output(graph.conv(graph.input((1, 5, 9, 9)), 5, 3, group=5))
+    graphs.agree(graph.model(), replace(SMALL, wgt_depth=8))
+
+
+def test_planes_of_many_words(graphs) -> None:
+    graph = graphs.Graph()
+    graph.output(graph.conv(graph.input((1, 3, 256, 128)), 5, 1))
+    graphs.agree(graph.model(), replace(SMALL, act_depth=32768, acc_depth=32768))
