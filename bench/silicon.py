@@ -67,7 +67,9 @@ def _config(source: str) -> NpuConfig:
 def _measure(name: str, component: wiring.Component, folder: Path, device: Device, seed: int) -> tuple[Area, Routed]:
     top = RegisteredPins(component)
     area = synthesise(top, top.ports, name, folder, keep=BLOCK)
-    return area, place_and_route(name, folder, _TARGET, device=device, seed=seed)
+    # router1 leaves congestion in a whole core unsolved for half an hour and more
+    options = ("--router", "router2") if isinstance(component, Core) else ()
+    return area, place_and_route(name, folder, _TARGET, device=device, seed=seed, options=options)
 
 
 def _area_only(sources: Sequence[str], folder: Path) -> list[str]:

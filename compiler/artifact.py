@@ -18,7 +18,7 @@ from onnx import helper
 __all__ = ["Offload", "build_artifact", "offload_of"]
 
 _OFFLOAD = "npukit.offload"
-_TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8}
+_TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8, "float32": onnx.TensorProto.FLOAT}
 
 
 @dataclass(frozen=True)

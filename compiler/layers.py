@@ -1,10 +1,10 @@
 """The compiler's own description of what the machine computes, between ONNX and tiles.
 
-Everything is in the machine's int8 domain: a uint8 tensor has its top bit flipped, its zero point is
-lowered by 128. Tensors are four-dimensional, NCHW.
+Integers are in the machine's int8 domain: a uint8 tensor has its top bit flipped, its zero point is lowered by 128.
+bfloat16 numbers are their bits as uint16. Tensors are four-dimensional, NCHW.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -34,7 +34,7 @@ Shape = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class QuantizedTensor:
-    """An activation tensor: `value` is its number in `zero_point`'s int8 domain.
+    """An activation tensor; `floating`: fp32 in the framework and bfloat16 on the machine, without scale.
 
     `storage` names the tensor in whose memory it lies: itself, or, for a reshape that moves nothing,
     the tensor that was reshaped. `shape` is the framework's, `view` the NCHW shape in memory.
@@ -47,10 +47,13 @@ class QuantizedTensor:
     zero_point: int
     unsigned: bool
     storage: str
+    floating: bool = False
 
     @property
     def dtype(self) -> str:
         """The framework's dtype."""
+        if self.floating:
+            return "float32"
         return "uint8" if self.unsigned else "int8"
 
 
@@ -73,23 +76,23 @@ class Layer(Protocol):
 class ConvLayer:
     """Convolution, or a matrix product as a 1x1 one, requantised.
 
-    weights: less their zero point, -255 to 255, [out channels, in channels of a group, kernel height, kernel
-    width]; bias: int32 [out channels] with the input's zero point folded in; multiplier: float32 [out
-    channels]. pads: top, left, bottom, right.
+    weights: int16, less their zero point, -255 to 255, or bfloat16 [out channels, in channels of a group, kernel
+    height, kernel width]. channels: what REQUANTIZE reads for each output channel, 32 bits each: int32 bias with the
+    input's zero point folded in, and float32 multiplier; for bfloat16 float32 bias alone. values: its descriptor's
+    fields. pads: top, left, bottom, right.
     """
 
     node: str
     op: str
     inputs: tuple[str, ...]
     output: str
-    weights: NDArray[np.int16]
-    bias: NDArray[np.int32]
-    multiplier: NDArray[np.float32]
+    weights: NDArray
+    channels: tuple[NDArray, ...]
+    values: Mapping[str, Any]
     strides: tuple[int, int]
     pads: tuple[int, int, int, int]
     dilations: tuple[int, int]
-    pad_value: int
-    zero_point: int
+    pad_value: float
     macs: int
     group: int = 1
 
@@ -101,10 +104,10 @@ class DepthwiseLayer(ConvLayer):
 
 @dataclass(frozen=True)
 class ConstantSource:
-    """A constant operand: int8 [batch, channels, height, width], of which batch, height and width may be 1."""
+    """A constant operand [batch, channels, height, width], of which batch, height and width may be 1."""
 
     name: str
-    data: NDArray[np.int8]
+    data: NDArray
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ class CopyLayer:
     output: str
     offset: tuple[int, int]
     first_channel: int
-    pad_value: int
+    pad_value: float
     macs: int = 0
 
 
@@ -178,7 +181,7 @@ class ResizeLayer:
 
 @dataclass(frozen=True)
 class MaxPoolLayer:
-    """Maximum over windows; padding never wins."""
+    """Maximum over windows; padding holds the least value, `pad_value`."""
 
     node: str
     op: str
@@ -188,20 +191,19 @@ class MaxPoolLayer:
     strides: tuple[int, int]
     pads: tuple[int, int, int, int]
     dilations: tuple[int, int]
+    pad_value: float = -128
     macs: int = 0
 
 
 @dataclass(frozen=True)
 class GlobalAverageLayer:
-    """Sum over height and width, requantised: (sum + bias) * multiplier + zero point."""
+    """Sum over height and width, requantised; `values` are the descriptor's fields."""
 
     node: str
     op: str
     inputs: tuple[str, ...]
     output: str
-    bias: int
-    multiplier: np.float32
-    zero_point: int
+    values: Mapping[str, Any]
     macs: int = 0
 
 
@@ -209,7 +211,7 @@ class GlobalAverageLayer:
 class AverageLayer:
     """Average over windows, whose padding does not count unless `count_padding`: sums, requantised.
 
-    scales: the input's and the result's. pad_value: the input's zero point.
+    values: the descriptor's fields of a window with so many elements.
     """
 
     node: str
@@ -220,9 +222,8 @@ class AverageLayer:
     strides: tuple[int, int]
     pads: tuple[int, int, int, int]
     count_padding: bool
-    scales: tuple[np.float32, np.float32]
-    pad_value: int
-    zero_point: int
+    pad_value: float
+    values: Callable[[int], Mapping[str, Any]]
     macs: int = 0
 
     def counts(self, axis: int, size: int, out_size: int) -> list[int]:
@@ -235,10 +236,6 @@ class AverageLayer:
     def dilations(self) -> tuple[int, int]:
         """Average pools have none."""
         return 1, 1
-
-    def multiplier(self, count: int) -> np.float32:
-        """From a sum of `count` elements to the result."""
-        return np.float32(self.scales[0] / np.float32(self.scales[1] * np.float32(count)))
 
 
 @dataclass(frozen=True)

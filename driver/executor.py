@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from npukit.driver.device import Device, Observable
 from npukit.driver.host import HostError, open_session, run_session
-from npukit.driver.loader import LoadedProgram, RunRecord, from_machine
+from npukit.driver.loader import LoadedProgram, RunRecord, from_machine, machine_dtype
 from npukit.isa.program import Program, ProgramError
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
@@ -247,10 +247,10 @@ class _Capture:
 
     def __init__(self, program: Program, device: Observable) -> None:
         self.program, self.device = program, device
-        lanes = program.config.array
-        self.images: dict[str, NDArray[np.int8]] = {}
+        lanes, element = program.config.array, machine_dtype(program.config)
+        self.images: dict[str, NDArray] = {}
         for name, ((batch, channels, height, width), _, _) in program.captured.items():
-            self.images[name] = np.zeros((batch, -(-channels // lanes), height, width, lanes), np.int8)
+            self.images[name] = np.zeros((batch, -(-channels // lanes), height, width, lanes), element)
         self.captures = {capture.instruction: capture for capture in program.captures}
         device.observer = self._observe
 

@@ -6,11 +6,13 @@ from time import perf_counter
 
 import numpy as np
 from npukit.driver.device import ALIGNMENT, Device, DeviceError, Traced, error_text, read_counters, write_wide
+from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program, TensorInfo
 from npukit.isa.registers import address_of
+from npukit.sim.bfloat16 import narrow, widen
 from numpy.typing import NDArray
 
-__all__ = ["LoadedProgram", "RunRecord"]
+__all__ = ["LoadedProgram", "RunRecord", "from_machine", "machine_dtype"]
 
 
 @dataclass(frozen=True)
@@ -86,18 +88,28 @@ class LoadedProgram:
         return outputs, RunRecord(counters, finished - launched, host, ends)
 
     def _output(self, tensor: TensorInfo) -> NDArray:
-        raw = self.device.read_memory(self.base + tensor.address, tensor.layout.elements)
-        values = tensor.layout.from_dram(raw.view(np.int8)).reshape(tensor.shape)
+        element = machine_dtype(self.program.config)
+        raw = self.device.read_memory(self.base + tensor.address, tensor.layout.elements * np.dtype(element).itemsize)
+        values = tensor.layout.from_dram(raw.view(element)).reshape(tensor.shape)
         return from_machine(values, tensor.dtype)
 
 
-def from_machine(values: NDArray[np.int8], dtype: str) -> NDArray:
-    """The framework's tensor: uint8 has its top bit flipped on the machine."""
+def machine_dtype(config: NpuConfig) -> type:
+    """What an element is on the machine; bfloat16 as its bits."""
+    return np.int8 if config.dtype == "int8" else np.uint16
+
+
+def from_machine(values: NDArray, dtype: str) -> NDArray:
+    """The framework's tensor: uint8 has its top bit flipped on the machine, and fp32 is bfloat16 there."""
+    if dtype == "float32":
+        return widen(values)
     return (values.view(np.uint8) ^ 0x80) if dtype == "uint8" else values
 
 
 def _to_device(tensor: TensorInfo, values: NDArray) -> NDArray[np.uint8]:
-    raw = np.ascontiguousarray(values).view(np.uint8)
-    if tensor.flip:
-        raw = raw ^ np.uint8(0x80)
-    return tensor.layout.to_dram(raw.view(np.int8).reshape(tensor.layout.shape)).view(np.uint8)
+    if tensor.dtype == "float32":
+        element = narrow(values)
+    else:
+        raw = np.ascontiguousarray(values).view(np.uint8)
+        element = (raw ^ np.uint8(0x80) if tensor.flip else raw).view(np.int8)
+    return tensor.layout.to_dram(element.reshape(tensor.layout.shape)).view(np.uint8)

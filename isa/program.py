@@ -29,9 +29,9 @@ class ProgramError(ValueError):
 class TensorInfo:
     """A tensor in DRAM. `role` is `input`, `output` or `internal`; `address` is bytes from base.
 
-    The machine computes on int8; `flip` says that the framework's tensor is uint8 and its top bit is
-    flipped on the way in and out. `dtype` and `shape` are the framework's; `layout.shape` has the same
-    elements in the same order.
+    `dtype` and `shape` are the framework's; `layout.shape` has the same elements in the same order. Of int8 and
+    uint8 the machine has int8; `flip` says that the framework's tensor is uint8 and its top bit is flipped on the
+    way in and out. Of float32 it has bfloat16.
     """
 
     name: str

@@ -15,7 +15,7 @@ from npukit.isa.program import MAGIC, Program
 __all__ = ["check_writable", "read_model", "write_artifact", "write_bytes"]
 
 _DIGEST = "npukit.digest"
-_TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8}
+_TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8, "float32": onnx.TensorProto.FLOAT}
 
 
 def check_writable(path: str | Path) -> None:

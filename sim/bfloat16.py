@@ -53,7 +53,7 @@ def widen(bits: NDArray[np.uint16]) -> Floats:
 
 def narrow(values: Floats) -> NDArray[np.uint16]:
     """float32 to bfloat16, rounded to nearest even."""
-    bits = np.ascontiguousarray(flush(values)).view(np.uint32)
+    bits = flush(values).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
     return np.where(np.isnan(values), np.uint16(CANONICAL_NAN >> 16), rounded.astype(np.uint16))
 

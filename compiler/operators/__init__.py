@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 from npukit.compiler.operators.base import Context, Match, Refused, used_values
-from npukit.compiler.operators.binary import match_add, match_mul
+from npukit.compiler.operators.binary import match_add, match_limits, match_mul
 from npukit.compiler.operators.conv import conv_macs, gemm_macs, match_conv, match_gemm, match_matmul
 from npukit.compiler.operators.movement import match_concat, match_pad, match_reshape, match_resize, match_slice
 from npukit.compiler.operators.pool import match_average, match_global_average, match_maxpool
@@ -32,6 +32,8 @@ MATCHERS: dict[str, Callable[[Context, ir.Node], Match]] = {
     "Unsqueeze": match_reshape,
 }
 
+_FLOAT_NAMES = ", ".join(sorted({*MATCHERS, "Clip", "Relu"}))
+
 
 def match_node(context: Context, node: ir.Node) -> Match:
     """The match of a node, by its own matcher or as the end of a chain that a table holds.
@@ -40,6 +42,12 @@ def match_node(context: Context, node: ir.Node) -> Match:
         Refused: why it stays in ONNX Runtime.
     """
     matcher = MATCHERS.get(node.op_type)
+    if context.floats:
+        if matcher is None and node.op_type in ("Relu", "Clip"):
+            return match_limits(context, node)
+        if matcher is None:
+            raise Refused(f"operator {node.op_type} is not supported in bf16; supported are {_FLOAT_NAMES}")
+        return matcher(context, node)
     if matcher is None:
         if node.op_type not in UNARY:
             names = ", ".join(sorted({*MATCHERS, *UNARY}))

@@ -15,16 +15,21 @@ __all__ = [
     "Context",
     "Dequantized",
     "Match",
+    "Produced",
     "Refused",
     "activation",
     "constant",
     "dequantized",
+    "float_tensor",
     "four_dimensions",
     "is_quantiser",
+    "limits_of",
     "pair",
+    "produced",
     "quantized_output",
     "ratio",
     "same_parameters",
+    "source",
     "static_shape",
     "tensor_of",
     "used_values",
@@ -51,6 +56,11 @@ class Context:
     graph_outputs: frozenset[str]
     opsets: Mapping[str, int]
     """Version of each operator set that the model imports."""
+
+    @property
+    def floats(self) -> bool:
+        """Whether float tensors run on the machine, in bfloat16, and not quantised ones."""
+        return self.config.dtype == "bf16"
 
 
 @dataclass(frozen=True)
@@ -218,6 +228,82 @@ def activation(value: ir.Value | None, role: str) -> tuple[ir.Value, QuantizedTe
     return found.value, tensor_of(found.value, found.scale, found.zero_point)
 
 
+@dataclass(frozen=True)
+class Produced:
+    """A node's result: the nodes up to it, the value, its description, and the limits that they put on it."""
+
+    nodes: tuple[ir.Node, ...]
+    value: ir.Value
+    tensor: QuantizedTensor
+    low: float
+    high: float
+
+
+def source(context: Context, value: ir.Value | None, role: str = "input") -> tuple[ir.Value, QuantizedTensor]:
+    """The value that the machine reads for an input, and its description.
+
+    Raises:
+        Refused: when the machine cannot read it.
+    """
+    if not context.floats:
+        return activation(value, role)
+    if value is None or constant(value) is not None:
+        raise Refused(
+            f"{role} {value.name if value is not None else '(absent)'} is a constant; it must be an activation"
+        )
+    return value, float_tensor(value)
+
+
+def float_tensor(value: ir.Value) -> QuantizedTensor:
+    """A float activation's description.
+
+    Raises:
+        Refused: for another type, or a shape that is not known.
+    """
+    if value.dtype != ir.DataType.FLOAT:
+        raise Refused(f"{value.name} is {value.dtype}; float32 is supported")
+    shape = static_shape(value)
+    if len(shape) not in (2, 4):
+        raise Refused(f"{value.name} has {len(shape)} dimensions; 4 (NCHW) or 2 are supported")
+    name = value.name or ""
+    return QuantizedTensor(name, shape, four_dimensions(shape), 1.0, 0, False, name, floating=True)
+
+
+def produced(context: Context, node: ir.Node, operators: tuple[str, ...] = (), *, clamp: bool = True) -> Produced:
+    """What a node gives. `operators`: see `quantized_output`. `clamp`: the machine's operation limits its result, so
+    that a Relu or Clip behind a float one can be absorbed.
+
+    Raises:
+        Refused: when the machine cannot produce it.
+    """
+    if not context.floats:
+        return Produced(*quantized_output(context, node, operators), -128, 127)
+    value = node.outputs[0]
+    uses = list(value.uses())
+    if clamp and len(uses) == 1 and value.name not in context.graph_outputs and uses[0].idx == 0:
+        follower = uses[0].node
+        limits = limits_of(follower) if follower.domain in _ONNX and follower.graph is node.graph else None
+        if limits is not None:
+            return Produced((node, follower), follower.outputs[0], float_tensor(follower.outputs[0]), *limits)
+    return Produced((node,), value, float_tensor(value), -np.inf, np.inf)
+
+
+def limits_of(node: ir.Node) -> tuple[float, float] | None:
+    """Limits of a Relu, or of a Clip whose limits are constant; None for anything else."""
+    if node.op_type == "Relu":
+        return 0.0, np.inf
+    if node.op_type != "Clip":
+        return None
+    found = [node.attributes.get_float("min", -np.inf), node.attributes.get_float("max", np.inf)]
+    for position, value in enumerate(node.inputs[1:3]):
+        if value is not None:
+            array = constant(value)
+            if array is None:
+                return None
+            found[position] = float(array.reshape(-1)[0])
+    return found[0], found[1]
+
+
 def quantized_output(
     context: Context, node: ir.Node, operators: tuple[str, ...], absorb: bool = True
 ) -> tuple[tuple[ir.Node, ...], ir.Value, QuantizedTensor]:
@@ -260,18 +346,14 @@ def quantized_output(
 
 def _check_limits(node: ir.Node, tensor: QuantizedTensor) -> None:
     """Refuse a Relu or Clip that leaves out a part of what its quantiser can hold."""
-    low, high = 0.0, np.inf
-    if node.op_type == "Clip":
-        given = [constant(value) if value is not None else None for value in (*node.inputs[1:], None, None)][:2]
-        if any(value is not None and limit is None for value, limit in zip(node.inputs[1:], given, strict=False)):
-            raise Refused(f"the limits of Clip {node.name} are not constant")
-        low = float(given[0].reshape(-1)[0]) if given[0] is not None else node.attributes.get_float("min", -np.inf)
-        high = float(given[1].reshape(-1)[0]) if given[1] is not None else node.attributes.get_float("max", np.inf)
+    limits = limits_of(node)
+    if limits is None:
+        raise Refused(f"the limits of Clip {node.name} are not constant")
     least, most = (float(np.float32(limit - tensor.zero_point) * np.float32(tensor.scale)) for limit in (-128, 127))
-    if low > least or high < most:
+    if limits[0] > least or limits[1] < most:
         raise Refused(
             f"{node.op_type} {node.name} is not absorbed by its quantiser: {tensor.name} holds {least:g} to {most:g}, "
-            f"the limits are {low:g} and {high:g}, so ONNX Runtime computes in float"
+            f"the limits are {limits[0]:g} and {limits[1]:g}, so ONNX Runtime computes in float"
         )
 
 

@@ -11,22 +11,26 @@ from npukit.compiler.layers import BinaryLayer, ConstantSource, Layer, Quantized
 from npukit.compiler.operators.base import (
     Context,
     Match,
+    Produced,
     Refused,
-    activation,
     constant,
     dequantized,
+    float_tensor,
     four_dimensions,
-    quantized_output,
+    limits_of,
+    produced,
     ratio,
+    source,
 )
 from npukit.isa.instructions import Operation
+from npukit.sim.bfloat16 import narrow
 
-__all__ = ["match_add", "match_mul"]
+__all__ = ["match_add", "match_limits", "match_mul"]
 
 
 @dataclass(frozen=True)
 class _Side:
-    """One operand: an activation, or a constant in the machine's int8 domain; `zero_point` as the framework has it.
+    """One operand: an activation, or a constant as the machine has it; `zero_point` as the framework has it.
 
     `given` is its shape in the model; in `shape` a constant's channels are repeated.
     """
@@ -50,38 +54,57 @@ class _Side:
 
 def match_add(context: Context, node: ir.Node) -> Match:
     """Add of two tensors, one of which may be constant, or repeat along batch, height or width."""
-    nodes, out, y, a, b = _operands(context, node, "QLinearAdd")
+    result, a, b = _operands(context, node, "QLinearAdd")
+    y = result.tensor
+    if context.floats:
+        return _match(node, result, a, b, Operation.ADD, {})
     ra, rb = (np.float32(ratio((side.scale,), (y.scale,))) for side in (a, b))
     if max(ra, rb) > 2.0**100:
         raise Refused(f"its scales make the factor {max(ra, rb):g}, beyond 2**100")
     # ONNX Runtime's constant: F = zc - fma(ra, za, rb * zb), each step in fp32
     inner = float32_fma(float(ra), a.zero_point, float(rb * np.float32(b.zero_point)))
     values = {"ra": ra, "rb": rb, "offset": np.float32(_natural_zero(y)) - inner}
-    return _match(node, nodes, out, y, a, b, Operation.ADD, values)
+    return _match(node, result, a, b, Operation.ADD, values)
 
 
 def match_mul(context: Context, node: ir.Node) -> Match:
     """Mul of two tensors, one of which may be constant, or repeat along batch, height or width."""
-    nodes, out, y, a, b = _operands(context, node, "QLinearMul")
+    result, a, b = _operands(context, node, "QLinearMul")
+    y = result.tensor
+    if context.floats:
+        return _match(node, result, a, b, Operation.MULTIPLY, {})
     values = {
         "multiplier": np.float32(ratio((a.scale, b.scale), (y.scale,))),
         "a_zero_point": a.zero_point,
         "b_zero_point": b.zero_point,
         "out_zero_point": _natural_zero(y),
     }
-    return _match(node, nodes, out, y, a, b, Operation.MULTIPLY, values)
+    return _match(node, result, a, b, Operation.MULTIPLY, values)
 
 
 def _natural_zero(tensor: QuantizedTensor) -> int:
     return tensor.zero_point + (128 if tensor.unsigned else 0)
 
 
-def _operands(
-    context: Context, node: ir.Node, operator: str
-) -> tuple[tuple[ir.Node, ...], ir.Value, QuantizedTensor, _Side, _Side]:
-    """The nodes, the result, and both operands as ONNX Runtime orders them."""
-    nodes, out, y = quantized_output(context, node, (operator,))
-    a, b = _side(node.inputs[0], y), _side(node.inputs[1], y)
+def match_limits(context: Context, node: ir.Node) -> Match:
+    """Relu or Clip by itself, in bf16: a product with 1, limited."""
+    value, x = source(context, node.inputs[0])
+    limits = limits_of(node)
+    if limits is None:
+        raise Refused("its limits are not constant")
+    y = float_tensor(node.outputs[0])
+    result = Produced((node,), node.outputs[0], y, *limits)
+    one = np.full((1, x.view[1], 1, 1), narrow(np.array(1, np.float32)), np.uint16)
+    side = _Side(x.view, x.view, 1.0, 0, False, value, x, None)
+    ones = _Side(one.shape, one.shape, 1.0, 0, False, None, None, ConstantSource("ones", one))
+    return _match(node, result, side, ones, Operation.MULTIPLY, {})
+
+
+def _operands(context: Context, node: ir.Node, operator: str) -> tuple[Produced, _Side, _Side]:
+    """The result, and both operands as ONNX Runtime orders them."""
+    result = produced(context, node, (operator,))
+    y = result.tensor
+    a, b = _side(context, node.inputs[0], y), _side(context, node.inputs[1], y)
     if a.constant is not None and b.constant is not None:
         raise Refused("both of its inputs are constant")
     if y.view not in (a.shape, b.shape):
@@ -91,42 +114,49 @@ def _operands(
             raise Refused(f"input {list(side.shape)} repeats along channels; only a constant may")
     # where the first operand is one number along the innermost dimension, ONNX Runtime swaps the two
     innermost = max((axis for axis in range(4) if y.view[axis] > 1), default=3)
-    return (nodes, out, y, b, a) if a.given[innermost] < y.view[innermost] else (nodes, out, y, a, b)
+    return (result, b, a) if a.given[innermost] < y.view[innermost] else (result, a, b)
 
 
-def _side(value: ir.Value | None, y: QuantizedTensor) -> _Side:
-    found = dequantized(value)
-    raw = constant(found.value) if found is not None else None
-    if found is None or raw is None:
-        quantized, tensor = activation(value, "input")
+def _side(context: Context, value: ir.Value | None, y: QuantizedTensor) -> _Side:
+    scale, zero_point = 1.0, 0
+    if context.floats:
+        raw, name = constant(value), value.name if value is not None else None
+    else:
+        found = dequantized(value)
+        raw = constant(found.value) if found is not None else None
+        name = found.value.name if found is not None else None
+        if found is not None and raw is not None:
+            if found.scale.size != 1:
+                raise Refused(f"constant {name} is quantised per channel; per tensor is supported")
+            scale, zero_point = float(found.scale.reshape(-1)[0]), int(found.zero_point.reshape(-1)[0])
+    if raw is None:
+        read, tensor = source(context, value)
         if len(tensor.shape) != len(y.shape):
             raise Refused(f"input {tensor.name} has {len(tensor.shape)} dimensions and the result {len(y.shape)}")
-        return _Side(
-            tensor.view, tensor.view, tensor.scale, _natural_zero(tensor), tensor.unsigned, quantized, tensor, None
+        return _Side(tensor.view, tensor.view, tensor.scale, _natural_zero(tensor), tensor.unsigned, read, tensor, None)
+    if raw.dtype not in ((np.float32,) if context.floats else (np.int8, np.uint8)):
+        raise Refused(
+            f"constant {name} is {raw.dtype}; {'float32' if context.floats else 'int8 or uint8'} is supported"
         )
-    name = found.value.name
-    if found.scale.size != 1:
-        raise Refused(f"constant {name} is quantised per channel; per tensor is supported")
-    if raw.dtype not in (np.int8, np.uint8):
-        raise Refused(f"constant {name} is {raw.dtype}; int8 or uint8 is supported")
+    if raw.ndim > len(y.shape):
+        raise Refused(f"constant {name} has {raw.ndim} dimensions and the result {len(y.shape)}")
     # lanes cannot repeat a value of another lane, so that is done here
     shape = four_dimensions((1,) * (len(y.shape) - raw.ndim) + raw.shape)
     full = np.broadcast_to(raw.reshape(shape), (shape[0], y.view[1], *shape[2:]))
     unsigned = raw.dtype == np.uint8
-    domain = (full ^ np.uint8(128)).view(np.int8) if unsigned else full
-    zero_point = int(found.zero_point.reshape(-1)[0])
-    source = ConstantSource(name or "", np.ascontiguousarray(domain))
+    domain = narrow(full) if context.floats else (full ^ np.uint8(128)).view(np.int8) if unsigned else full
+    constant_source = ConstantSource(name or "", np.ascontiguousarray(domain))
     view = (full.shape[0], full.shape[1], full.shape[2], full.shape[3])
-    return _Side(shape, view, float(found.scale.reshape(-1)[0]), zero_point, unsigned, None, None, source)
+    return _Side(shape, view, scale, zero_point, unsigned, None, None, constant_source)
 
 
 def _match(
-    node: ir.Node, nodes: tuple[ir.Node, ...], out: ir.Value, y: QuantizedTensor, a: _Side, b: _Side,
-    operation: Operation, values: Mapping[str, Any],
-) -> Match:  # fmt: skip
-    low, high = (0, 255) if y.unsigned else (-128, 127)
-    clamp = {"low": low, "high": high}
-    flags = {"a_unsigned": a.unsigned, "b_unsigned": b.unsigned, "out_unsigned": y.unsigned}
+    node: ir.Node, result: Produced, a: _Side, b: _Side, operation: Operation, values: Mapping[str, Any]
+) -> Match:
+    y = result.tensor
+    shift = 128 if y.unsigned else 0
+    clamp: dict[str, float] = {"low": result.low + shift, "high": result.high + shift}
+    flags = {} if y.floating else {"a_unsigned": a.unsigned, "b_unsigned": b.unsigned, "out_unsigned": y.unsigned}
     sides = [side for side in (a, b) if side.tensor is not None and side.value is not None]
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
@@ -143,4 +173,4 @@ def _match(
 
     values_in = tuple(side.value for side in sides if side.value is not None)
     tensors_in = tuple(side.tensor for side in sides if side.tensor is not None)
-    return Match(node, nodes, values_in, out, (*tensors_in, y), build)
+    return Match(node, result.nodes, values_in, result.value, (*tensors_in, y), build)

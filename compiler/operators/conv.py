@@ -1,7 +1,9 @@
 """Conv and Gemm: matrix work with weights that are constant."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -10,16 +12,18 @@ from npukit.compiler.operators.base import (
     MAX_PAD,
     Context,
     Match,
+    Produced,
     Refused,
-    activation,
     constant,
     dequantized,
     pair,
-    quantized_output,
+    produced,
     ratio,
+    source,
     window_pads,
 )
 from npukit.compiler.tiling import depthwise_blocks, kernel_problem, window_problem
+from npukit.sim.bfloat16 import narrow
 from numpy.typing import NDArray
 
 __all__ = ["conv_macs", "gemm_macs", "match_conv", "match_gemm", "match_matmul"]
@@ -64,48 +68,75 @@ def _bias(value: ir.Value | None, channels: int) -> NDArray[np.int32]:
     found = dequantized(value)
     if found is None or (raw := constant(found.value)) is None or raw.dtype != np.int32:
         raise Refused(f"bias {value.name} is not a constant int32 that a DequantizeLinear dequantises")
+    return _for_each(raw, channels, _name(found.value))
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """Weights of a node, its bias, and what requantisation needs of them for an input and a result."""
+
+    values: NDArray
+    bias: NDArray
+    scale: NDArray[np.float32] | None
+
+    def transposed(self) -> "_Weights":
+        """With outputs first."""
+        return replace(self, values=self.values.T)
+
+
+def _constants(context: Context, node: ir.Node, channel_axis: int) -> _Weights:
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if not context.floats:
+        values, scale = _weights(node.inputs[1], channel_axis)
+        return _Weights(values, _bias(bias, values.shape[channel_axis]), scale)
+    raw = constant(node.inputs[1])
+    if raw is None or raw.dtype != np.float32:
+        raise Refused(f"weights {_name(node.inputs[1])} are not a float32 constant")
+    outputs = raw.shape[channel_axis]
+    term = np.zeros(outputs, np.float32) if bias is None else constant(bias)
+    if term is None or term.dtype != np.float32:
+        raise Refused(f"bias {_name(bias)} is not a float32 constant")
+    return _Weights(narrow(raw), _for_each(term, outputs, _name(bias)), None)
+
+
+def _name(value: ir.Value | None) -> str:
+    return (value.name if value is not None else None) or "(absent)"
+
+
+def _for_each(raw: NDArray, channels: int, name: str) -> NDArray:
+    """A bias of one number, or of one for each output."""
     if raw.size not in (1, channels) or any(dim != 1 for dim in raw.shape[:-1]):
-        raise Refused(
-            f"bias {found.value.name} of shape {list(raw.shape)} is not one number for each of {channels} outputs"
-        )
-    return np.broadcast_to(raw.reshape(-1), (channels,)).astype(np.int32)
+        raise Refused(f"bias {name} of shape {list(raw.shape)} is not one number for each of {channels} outputs")
+    return np.broadcast_to(raw.reshape(-1), (channels,))
 
 
-def _layer(
-    node: ir.Node, x: QuantizedTensor, y: QuantizedTensor, weights: NDArray[np.int16], multiplier: NDArray[np.float32],
-    bias: NDArray[np.int32], strides: tuple[int, int], pads: tuple[int, int, int, int],
-    dilations: tuple[int, int], macs: int, group: int = 1, kind: type[ConvLayer] = ConvLayer,
-) -> ConvLayer:  # fmt: skip
-    """Fold the input's zero point into the bias (wrapping)."""
-    sums = weights.astype(np.int64).sum(axis=(1, 2, 3))
-    folded = (bias.astype(np.int64) - x.zero_point * sums).astype(np.uint32, casting="unsafe").view(np.int32)
-    return kind(
-        node=node.name or "",
-        op=node.op_type,
-        inputs=(x.name,),
-        output=y.name,
-        weights=weights,
-        bias=folded,
-        multiplier=np.broadcast_to(multiplier, bias.shape),
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
-        pad_value=x.zero_point,
-        zero_point=y.zero_point,
-        macs=macs,
-        group=group,
-    )
+def _channels(
+    constants: _Weights, weights: NDArray, x: QuantizedTensor, result: Produced, alpha: float = 1.0
+) -> tuple[tuple[NDArray, ...], dict[str, Any]]:
+    """What REQUANTIZE reads for each channel, and its descriptor; the input's zero point goes into the bias (wrapping).
+
+    Raises:
+        Refused: for scales that make no multiplier.
+    """
+    values = {"low": result.low, "high": result.high}
+    if constants.scale is None:
+        return (np.ascontiguousarray(constants.bias),), values
+    sums = weights.astype(np.int64).sum(axis=tuple(range(1, weights.ndim)))
+    folded = (constants.bias.astype(np.int64) - x.zero_point * sums).astype(np.uint32, casting="unsafe").view(np.int32)
+    multiplier = ratio((alpha, x.scale, constants.scale), (result.tensor.scale,))
+    return (folded, np.broadcast_to(multiplier, folded.shape)), {"zero_point": result.tensor.zero_point, **values}
 
 
 def match_conv(context: Context, node: ir.Node) -> Match:
     """A two-dimensional Conv of any number of groups."""
-    value, x = activation(node.inputs[0], "input")
+    value, x = source(context, node.inputs[0])
     if len(x.shape) != 4:
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; Conv needs 4 (NCHW)")
     group = node.attributes.get_int("group", 1)
-    weights, scale = _weights(node.inputs[1], 0)
-    bias = _bias(node.inputs[2] if len(node.inputs) > 2 else None, weights.shape[0])
-    nodes, out, y = quantized_output(context, node, ("QLinearConv",))
+    constants = _constants(context, node, 0)
+    weights = constants.values
+    result = produced(context, node, ("QLinearConv",))
+    y = result.tensor
     kernel = weights.shape[2], weights.shape[3]
     strides = pair(node.attributes.get_ints("strides"), 1)
     dilations = pair(node.attributes.get_ints("dilations"), 1)
@@ -117,24 +148,33 @@ def match_conv(context: Context, node: ir.Node) -> Match:
         raise Refused(f"padding {list(pads)} exceeds {MAX_PAD}")
     if strides[1] > 1023 or dilations[1] * kernel[1] > 32767:
         raise Refused(f"stride {list(strides)} or dilation {list(dilations)} exceeds the address fields")
-    multiplier = ratio((x.scale, scale), (y.scale,))
-    macs = conv_macs(node)
+    channels, values = _channels(constants, weights, x, result)
     depthwise = (
         1 < group == weights.shape[0] == x.shape[1]
         and window_problem(context.config, kernel, strides, dilations) is None
         and depthwise_blocks(context.config, kernel) > 0
-        and -128 <= weights.min() <= weights.max() <= 127
+        and (context.floats or -128 <= weights.min() <= weights.max() <= 127)
     )
     if not depthwise:
         problem = kernel_problem(context.config, kernel, dilations)
         if problem is not None:
             raise Refused(f"{problem}: use a larger configuration")
+        sizes = weights.shape[1], weights.shape[0] // group
+        if context.floats and group > 1 and any(size % context.config.array for size in sizes):
+            # a product with a zero outside of the group is no zero where the other factor is infinite
+            raise Refused(
+                f"groups of {sizes[0]} and {sizes[1]} channels share words; multiples of {context.config.array} are "
+                "supported in bf16"
+            )
     kind = DepthwiseLayer if depthwise else ConvLayer
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
-        return _layer(node, x, y, weights, multiplier, bias, strides, pads, dilations, macs, group, kind)
+        return kind(
+            node.name or "", node.op_type, (x.name,), y.name, weights, channels, values, strides, pads, dilations,
+            x.zero_point, conv_macs(node), group,
+        )  # fmt: skip
 
-    return Match(node, nodes, (value,), out, (x, y), build)
+    return Match(node, result.nodes, (value,), result.value, (x, y), build)
 
 
 def match_gemm(context: Context, node: ir.Node) -> Match:
@@ -144,34 +184,36 @@ def match_gemm(context: Context, node: ir.Node) -> Match:
         raise Refused(f"beta is {beta}; 1 is supported")
     if node.attributes.get_int("transA", 0):
         raise Refused("transA is 1; 0 is supported")
-    transposed = bool(node.attributes.get_int("transB", 0))
     alpha = node.attributes.get_float("alpha", 1.0)
-    return _product(context, node, "QGemm", transposed, node.inputs[2] if len(node.inputs) > 2 else None, alpha)
+    if context.floats and alpha != 1.0:
+        raise Refused(f"alpha is {alpha}; 1 is supported in bf16")
+    return _product(context, node, "QGemm", bool(node.attributes.get_int("transB", 0)), alpha)
 
 
 def match_matmul(context: Context, node: ir.Node) -> Match:
     """A MatMul of a matrix and constant weights."""
-    return _product(context, node, "QLinearMatMul", False, None, 1.0)
+    return _product(context, node, "QLinearMatMul", False, 1.0)
 
 
-def _product(
-    context: Context, node: ir.Node, operator: str, transposed: bool, bias_value: ir.Value | None, alpha: float
-) -> Match:
-    value, x = activation(node.inputs[0], "input")
+def _product(context: Context, node: ir.Node, operator: str, transposed: bool, alpha: float) -> Match:
+    value, x = source(context, node.inputs[0])
     if len(x.shape) != 2:
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {node.op_type} needs 2")
-    weights, scale = _weights(node.inputs[1], 0 if transposed else 1)
-    if weights.ndim != 2:
-        raise Refused(f"weights have {weights.ndim} dimensions; 2 are supported")
+    constants = _constants(context, node, 0 if transposed else 1)
+    if constants.values.ndim != 2:
+        raise Refused(f"weights have {constants.values.ndim} dimensions; 2 are supported")
     if not transposed:
-        weights = weights.T
-    bias = _bias(bias_value, weights.shape[0])
-    nodes, out, y = quantized_output(context, node, (operator,))
-    multiplier = ratio((alpha, x.scale, scale), (y.scale,))
-    macs = gemm_macs(node)
+        constants = constants.transposed()
+    weights = np.ascontiguousarray(constants.values)
+    result = produced(context, node, (operator,))
+    y = result.tensor
+    channels, values = _channels(constants, weights, x, result, alpha)
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
-        kernel = np.ascontiguousarray(weights).reshape(weights.shape[0], *tensors[x.name].view[1:])
-        return _layer(node, x, y, kernel, multiplier, bias, (1, 1), (0, 0, 0, 0), (1, 1), macs)
+        kernel = weights.reshape(weights.shape[0], *tensors[x.name].view[1:])
+        return ConvLayer(
+            node.name or "", node.op_type, (x.name,), y.name, kernel, channels, values, (1, 1), (0, 0, 0, 0), (1, 1),
+            x.zero_point, gemm_macs(node),
+        )  # fmt: skip
 
-    return Match(node, nodes, (value,), out, (x, y), build)
+    return Match(node, result.nodes, (value,), result.value, (x, y), build)

@@ -10,11 +10,12 @@ from npukit.compiler.operators.base import (
     MAX_PAD,
     Context,
     Match,
+    Produced,
     Refused,
-    activation,
     constant,
-    quantized_output,
+    produced,
     same_parameters,
+    source,
 )
 from npukit.compiler.operators.unary import requantising_table
 from npukit.compiler.tiling import elementwise_words, kernel_problem
@@ -24,10 +25,11 @@ __all__ = ["match_concat", "match_pad", "match_reshape", "match_resize", "match_
 
 def match_reshape(context: Context, node: ir.Node) -> Match:
     """Flatten, Reshape, Squeeze or Unsqueeze that moves nothing: NCHW to [batch, everything], or 1x1 images."""
-    value, x = activation(node.inputs[0], "input")
-    nodes, out, y = quantized_output(context, node, ())
+    value, x = source(context, node.inputs[0])
+    result = produced(context, node, clamp=False)
+    y = result.tensor
     same_parameters(x, y, node.op_type)
-    match = Match(node, nodes, (value,), out, (x, replace(y, storage=x.name)), None, alias=True)
+    match = Match(node, result.nodes, (value,), result.value, (x, replace(y, storage=x.name)), None, alias=True)
     if x.view == y.view:
         return match
     if len(y.shape) != 2 or y.shape[0] != x.shape[0]:
@@ -40,15 +42,22 @@ def match_reshape(context: Context, node: ir.Node) -> Match:
 
 def match_concat(context: Context, node: ir.Node) -> Match:
     """Concat of any number of tensors along any axis."""
-    found = [activation(value, "input") for value in node.inputs]
-    nodes, out, y = quantized_output(context, node, ())
+    found = [source(context, value) for value in node.inputs]
+    result = produced(context, node, clamp=False)
+    y = result.tensor
     axis = node.attributes.get_int("axis", 0) % len(y.shape)
-    tables = tuple(requantising_table(x, y) for _, x in found)
+    size = context.config.array
+    if context.floats and axis == 1 and any(x.view[1] % size for _, x in found[:-1]):
+        counts = [x.view[1] for _, x in found]
+        raise Refused(f"parts of {counts} channels share words; multiples of {size} are supported in bf16")
+    tables = tuple(None if context.floats else requantising_table(x, y) for _, x in found)
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
         return ConcatLayer(node.name or "", node.op_type, tuple(x.name for _, x in found), y.name, axis, tables)
 
-    return Match(node, nodes, tuple(value for value, _ in found), out, (*(x for _, x in found), y), build)
+    return Match(
+        node, result.nodes, tuple(value for value, _ in found), result.value, (*(x for _, x in found), y), build
+    )
 
 
 def _integers(node: ir.Node, position: int, name: str) -> list[int] | None:
@@ -70,9 +79,10 @@ def _image(x: QuantizedTensor, op: str) -> None:
 
 def match_pad(context: Context, node: ir.Node) -> Match:
     """Pad with a constant along height and width; negative padding cuts off."""
-    value, x = activation(node.inputs[0], "input")
+    value, x = source(context, node.inputs[0])
     _image(x, "Pad")
-    nodes, out, y = quantized_output(context, node, ())
+    result = produced(context, node, clamp=False)
+    y = result.tensor
     same_parameters(x, y, "Pad")
     mode = node.attributes.get_string("mode", "constant")
     if mode != "constant":
@@ -95,16 +105,19 @@ def match_pad(context: Context, node: ir.Node) -> Match:
         raise Refused("its value is NaN")
     if x.scale * 255 > float(np.finfo(np.float32).max):
         raise Refused(f"the scale {x.scale:g} of {x.name} makes values beyond fp32")
+    if context.floats:
+        return _copy(node, result, value, x, (before[2], before[3]), 0, float(fill))
     with np.errstate(over="ignore"):
         pad = np.rint(fill / np.float32(x.scale)) + x.zero_point
-    return _copy(node, nodes, value, x, out, y, (before[2], before[3]), 0, int(np.clip(pad, -128, 127)))
+    return _copy(node, result, value, x, (before[2], before[3]), 0, int(np.clip(pad, -128, 127)))
 
 
 def match_slice(context: Context, node: ir.Node) -> Match:
     """Slice along height and width, and along channels from a multiple of the array's size, in steps of 1."""
-    value, x = activation(node.inputs[0], "input")
+    value, x = source(context, node.inputs[0])
     _image(x, "Slice")
-    nodes, out, y = quantized_output(context, node, ())
+    result = produced(context, node, clamp=False)
+    y = result.tensor
     same_parameters(x, y, "Slice")
     starts, ends = (_integers(node, position, name) for position, name in ((1, "starts"), (2, "ends")))
     assert starts is not None and ends is not None
@@ -120,17 +133,21 @@ def match_slice(context: Context, node: ir.Node) -> Match:
         raise Refused("it cuts the batch; height, width and channels are supported")
     if first[1] % context.config.array:
         raise Refused(f"its first channel {first[1]} is not a multiple of {context.config.array}, the array's size")
-    return _copy(node, nodes, value, x, out, y, (-first[2], -first[3]), first[1], 0)
+    if context.floats and first[1] + y.view[1] < x.view[1] and y.view[1] % context.config.array:
+        raise Refused(
+            f"its {y.view[1]} channels end within a word of {context.config.array}, which bf16 does not support"
+        )
+    return _copy(node, result, value, x, (-first[2], -first[3]), first[1], 0)
 
 
 def _copy(
-    node: ir.Node, nodes: tuple[ir.Node, ...], value: ir.Value, x: QuantizedTensor, out: ir.Value, y: QuantizedTensor,
-    offset: tuple[int, int], first_channel: int, pad_value: int,
+    node: ir.Node, result: Produced, value: ir.Value, x: QuantizedTensor, offset: tuple[int, int], first_channel: int,
+    pad_value: float,
 ) -> Match:  # fmt: skip
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
-        return CopyLayer(node.name or "", node.op_type, (x.name,), y.name, offset, first_channel, pad_value)
+        return CopyLayer(node.name or "", node.op_type, (x.name,), result.tensor.name, offset, first_channel, pad_value)
 
-    return Match(node, nodes, (value,), out, (x, y), build)
+    return Match(node, result.nodes, (value,), result.value, (x, result.tensor), build)
 
 
 def _scales(context: Context, node: ir.Node) -> list[float] | None:
@@ -153,9 +170,10 @@ def _scales(context: Context, node: ir.Node) -> list[float] | None:
 
 def match_resize(context: Context, node: ir.Node) -> Match:
     """Resize to a whole multiple of height and width, by the nearest element."""
-    value, x = activation(node.inputs[0], "input")
+    value, x = source(context, node.inputs[0])
     _image(x, node.op_type)
-    nodes, out, y = quantized_output(context, node, ())
+    result = produced(context, node, clamp=False)
+    y = result.tensor
     same_parameters(x, y, node.op_type)
     mode = node.attributes.get_string("mode", "nearest")
     if mode != "nearest":
@@ -177,4 +195,4 @@ def match_resize(context: Context, node: ir.Node) -> Match:
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
         return ResizeLayer(node.name or "", node.op_type, (x.name,), y.name, factors)
 
-    return Match(node, nodes, (value,), out, (x, y), build)
+    return Match(node, result.nodes, (value,), result.value, (x, y), build)

@@ -1,6 +1,7 @@
 """Pools."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -9,12 +10,13 @@ from npukit.compiler.operators.base import (
     MAX_PAD,
     Context,
     Match,
+    Produced,
     Refused,
-    activation,
     pair,
-    quantized_output,
+    produced,
     ratio,
     same_parameters,
+    source,
     window_pads,
 )
 from npukit.compiler.tiling import MAX_WINDOW_STEP, average_window, window_problem
@@ -24,10 +26,11 @@ __all__ = ["match_average", "match_global_average", "match_maxpool"]
 
 def match_maxpool(context: Context, node: ir.Node) -> Match:
     """A two-dimensional MaxPool within `max_window`."""
-    value, x = activation(node.inputs[0], "input")
+    value, x = source(context, node.inputs[0])
     if len(node.outputs) > 1 and node.outputs[1].name:
         raise Refused("its second output, the indices, is used")
-    nodes, out, y = quantized_output(context, node, ())
+    result = produced(context, node, clamp=False)
+    y = result.tensor
     same_parameters(x, y, "MaxPool")
     kernel = pair(node.attributes.get_ints("kernel_shape"), 1)
     if len(x.shape) != 4:
@@ -53,17 +56,19 @@ def match_maxpool(context: Context, node: ir.Node) -> Match:
         raise Refused(problem)
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
-        return MaxPoolLayer(node.name or "", node.op_type, (x.name,), y.name, kernel, strides, pads, dilations)
+        least = -np.inf if context.floats else -128
+        return MaxPoolLayer(node.name or "", node.op_type, (x.name,), y.name, kernel, strides, pads, dilations, least)
 
-    return Match(node, nodes, (value,), out, (x, y), build)
+    return Match(node, result.nodes, (value,), result.value, (x, y), build)
 
 
 def match_global_average(context: Context, node: ir.Node) -> Match:
     """GlobalAveragePool: an integer sum, then one multiplication."""
-    value, x = activation(node.inputs[0], "input")
+    value, x = source(context, node.inputs[0])
     if len(x.shape) != 4:
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; GlobalAveragePool needs 4 (NCHW)")
-    nodes, out, y = quantized_output(context, node, ("QLinearGlobalAveragePool",))
+    result = produced(context, node, ("QLinearGlobalAveragePool",))
+    y = result.tensor
     size = x.view[2] * x.view[3]
     most = average_window(context.config)
     rows, columns = -(-x.view[2] // most), -(-x.view[3] // most)
@@ -75,22 +80,32 @@ def match_global_average(context: Context, node: ir.Node) -> Match:
             f"an image of {x.view[2]}x{x.view[3]} makes {windows} partial sums; acc_depth is {context.config.acc_depth}"
         )
 
-    multiplier = np.float32(ratio((x.scale,), (y.scale, size)))
+    values = _sum_values(context, x, result, size, size)
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
-        return GlobalAverageLayer(
-            node.name or "", node.op_type, (x.name,), y.name, -x.zero_point * size, multiplier, y.zero_point
-        )
+        return GlobalAverageLayer(node.name or "", node.op_type, (x.name,), y.name, values)
 
-    return Match(node, nodes, (value,), out, (x, y), build)
+    return Match(node, result.nodes, (value,), result.value, (x, y), build)
+
+
+def _sum_values(context: Context, x: QuantizedTensor, result: Produced, positions: int, count: int) -> dict[str, Any]:
+    """SUM's descriptor for windows of so many positions, of which `count` make the average."""
+    limits = {"low": result.low, "high": result.high}
+    if context.floats:
+        return {**limits, "multiplier": np.float32(1) / np.float32(count)}
+    multiplier = np.float32(ratio((x.scale,), (result.tensor.scale, count)))
+    return {
+        **limits, "zero_point": result.tensor.zero_point, "bias": -x.zero_point * positions, "multiplier": multiplier,
+    }  # fmt: skip
 
 
 def match_average(context: Context, node: ir.Node) -> Match:
     """A two-dimensional AveragePool within `max_window` whose result no rounding of floats can change."""
-    value, x = activation(node.inputs[0], "input")
+    value, x = source(context, node.inputs[0])
     if len(x.shape) != 4:
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; AveragePool needs 4 (NCHW)")
-    nodes, out, y = quantized_output(context, node, ("QLinearAveragePool",))
+    result = produced(context, node, ("QLinearAveragePool",))
+    y = result.tensor
     kernel = pair(node.attributes.get_ints("kernel_shape"), 1)
     strides = pair(node.attributes.get_ints("strides"), 1)
     if any(one != 1 for one in node.attributes.get_ints("dilations") or ()):
@@ -108,8 +123,8 @@ def match_average(context: Context, node: ir.Node) -> Match:
         raise Refused("with ceil_mode its last windows reach past the padding, where ONNX Runtime's count differs")
     layer = AverageLayer(
         node.name or "", node.op_type, (x.name,), y.name, kernel, strides, pads,
-        bool(node.attributes.get_int("count_include_pad", 0)), (np.float32(x.scale), np.float32(y.scale)),
-        x.zero_point, y.zero_point,
+        bool(node.attributes.get_int("count_include_pad", 0)), x.zero_point,
+        lambda count: _sum_values(context, x, result, kernel[0] * kernel[1], count),
     )  # fmt: skip
     counts = {
         rows * columns
@@ -117,12 +132,13 @@ def match_average(context: Context, node: ir.Node) -> Match:
         for columns in set(layer.counts(1, x.view[3], y.view[3]))
     }
     for count in sorted(counts):
-        _check_average(layer, count)
-        ratio((x.scale,), (y.scale, count))
-    return Match(node, nodes, (value,), out, (x, y), lambda _: layer)
+        layer.values(count)  # which refuses scales that make no multiplier
+        if not context.floats:
+            _check_average(x.scale, y.scale, count)
+    return Match(node, result.nodes, (value,), result.value, (x, y), lambda _: layer)
 
 
-def _check_average(layer: AverageLayer, count: int) -> None:
+def _check_average(x_scale: float, y_scale: float, count: int) -> None:
     """Refuse windows whose exact average lies closer to a tie than ONNX Runtime's float sum is exact.
 
     ONNX Runtime adds `count` dequantised numbers in fp32, in an order of its own, divides, and rounds. With u =
@@ -130,7 +146,6 @@ def _check_average(layer: AverageLayer, count: int) -> None:
     Stability of Numerical Algorithms", 2002, section 4.2). Where the scales are powers of two and so is the
     count, nothing is rounded before the end.
     """
-    x_scale, y_scale = (float(scale) for scale in layer.scales)
     if all(np.frexp(number)[0] == 0.5 for number in (x_scale, y_scale, count)):
         return
     sums = np.arange(-255 * count, 255 * count + 1, dtype=np.float64)

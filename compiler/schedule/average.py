@@ -38,10 +38,7 @@ def _average_run(
     rows: tuple[int, int], columns: tuple[int, int], counts: list[list[int]],
 ) -> None:  # fmt: skip
     elements = counts[0][rows[0]] * counts[1][columns[0]]
-    values = {
-        "zero_point": layer.zero_point, "low": -128, "high": 127,
-        "bias": -layer.pad_value * layer.kernel[0] * layer.kernel[1], "multiplier": layer.multiplier(elements),
-    }  # fmt: skip
+    values = dict(layer.values(elements))
     parameters = builder.parameters(f"{layer.node}, of {elements}", Operation.SUM, values, [])
     pitch, width = region.columns, tile.columns[1] - tile.columns[0]
     row, column = rows[0] - tile.rows[0], columns[0] - tile.columns[0]
@@ -134,15 +131,11 @@ def _average_tile(
     height, width = x.view[2:]
     count = blocks[1] - blocks[0]
     out = Buffer(Memory.ACT, count, layer.output)
-    values = {
-        "zero_point": layer.zero_point, "low": -128, "high": 127,
-        "bias": layer.bias, "multiplier": layer.multiplier,
-    }  # fmt: skip
     final = Operand("out", out, write=True)
     capture = CaptureBox(layer.output, batch, blocks[0], 0, 0)
 
     def finish(source: Operand, size: tuple[int, int]) -> None:
-        parameters = builder.parameters(layer.node, Operation.SUM, values, [])
+        parameters = builder.parameters(layer.node, Operation.SUM, dict(layer.values), [])
         _sum(
             builder, source, final, size, size[1], size[0] * size[1], 1, 1, count, Memory.ACT,
             parameters, capture,

@@ -9,6 +9,7 @@ from npukit.compiler.tasks import Box, Buffer, CaptureBox, DramUse, Operand, Pla
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import encode_descriptor
 from npukit.isa.instructions import Engine, Load, Matrix, Memory, Operation, Store, Vector
+from npukit.sim.bfloat16 import narrow
 from numpy.typing import NDArray
 
 __all__ = ["Builder", "Region"]
@@ -189,7 +190,7 @@ class Builder:
         name = self.constant(f"{key} parameters", lambda: image)
         return self.load_constant(Memory.PAR, name, name, len(image), name)
 
-    def load_region(self, region: Region, pad_value: int) -> Buffer:
+    def load_region(self, region: Region, pad_value: float) -> Buffer:
         """A tile of an activation, with its border, in ACT."""
         key = (region.key, pad_value)
 
@@ -210,7 +211,7 @@ class Builder:
                 dram_plane_stride=dram[0] if shape[0] > 1 else 0,
                 dram_row_stride=dram[1] if shape[1] > 1 else 0,
                 pad_top=region.top, pad_bottom=region.bottom,
-                pad_left=region.left, pad_right=region.right, pad_value=pad_value & 0xFF if border else 0,
+                pad_left=region.left, pad_right=region.right, pad_value=self._element(pad_value) if border else 0,
             )  # fmt: skip
             self._emit(
                 Engine.LOAD, instruction, (Operand("", buffer, write=True),),
@@ -219,7 +220,11 @@ class Builder:
 
         return self.resident(Memory.ACT, key, region.words, region.tensor, fill)
 
-    def _fill(self, buffer: Buffer, value: int) -> None:
+    def _element(self, value: float) -> int:
+        """A number as the bits of an element."""
+        return int(value) & 0xFF if self.config.dtype == "int8" else int(narrow(np.array(value, np.float32)))
+
+    def _fill(self, buffer: Buffer, value: float) -> None:
         parameters = self.parameters(f"fill {value}", Operation.FILL, {"value": value}, [])
         width = min(buffer.words, 1024)
         for start in range(0, buffer.words, width):

@@ -12,24 +12,26 @@ from npukit.compiler.tiling import ConvShape, ConvTiling, choose_tiling, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 from numpy.typing import NDArray
 
-__all__ = ["blocked_channels", "int8_summands", "schedule_conv", "weight_tiles"]
+__all__ = ["blocked_channels", "schedule_conv", "summands", "weight_tiles"]
 
 _Range = tuple[int, int]
 
 
-def weight_tiles(weights: NDArray[np.int8], size: int) -> NDArray[np.int8]:
+def weight_tiles(weights: NDArray, size: int) -> NDArray:
     """[out, in, ky, kx] as tiles [out block][in block][ky][kx][in lane][out lane], padded with 0."""
     out, inner, height, width = weights.shape
     out_blocks, in_blocks = -(-out // size), -(-inner // size)
-    padded = np.zeros((out_blocks * size, in_blocks * size, height, width), np.int8)
+    padded = np.zeros((out_blocks * size, in_blocks * size, height, width), weights.dtype)
     padded[:out, :inner] = weights
     split = padded.reshape(out_blocks, size, in_blocks, size, height, width)
     return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
 
 
-def int8_summands(weights: NDArray[np.int16]) -> list[NDArray[np.int8]]:
-    """int8 arrays that add up to weights of 9 bits: one, or, where they are needed, two or three."""
-    found = []
+def summands(weights: NDArray) -> list[NDArray]:
+    """Arrays of elements that add up to the weights: for 9 bits one int8 array, or, where needed, two or three."""
+    if weights.dtype == np.uint16:
+        return [weights]
+    found: list[NDArray] = []
     rest = weights
     while not found or rest.any():
         part = rest.clip(-128, 127)
@@ -57,7 +59,7 @@ class _Piece:
     number: int
     first_in: int
     first_out: int
-    tiles: tuple[NDArray[np.int8], ...]
+    tiles: tuple[NDArray, ...]
 
     @property
     def out_blocks(self) -> int:
@@ -87,7 +89,7 @@ def _pieces(layer: ConvLayer, size: int) -> Iterator[_Piece]:
                 start = channel // out_of_group * inner - first_in * size
                 dense[row, start : start + inner] = weights[row]
             weights = dense
-        tiles = tuple(weight_tiles(part, size) for part in int8_summands(weights))
+        tiles = tuple(weight_tiles(part, size) for part in summands(weights))
         yield _Piece(layer, number, first_in, blocks[0], tiles)
 
 
@@ -132,12 +134,12 @@ def _tile(
     height, width, blocks = rows[1] - rows[0], columns[1] - columns[0], group[1] - group[0]
     size = builder.config.array
     target = piece.first_out + group[0], piece.first_out + group[1]
-    bias, multiplier = blocked_channels(layer.bias, size), blocked_channels(layer.multiplier, size)
+    arrays = [blocked_channels(array, size) for array in layer.channels]
     parameters = builder.parameters(
         f"{layer.node}, block {target[0]},",
         Operation.REQUANTIZE,
-        {"zero_point": layer.zero_point, "low": -128, "high": 127},
-        [array[block : block + 1] for block in range(*target) for array in (bias, multiplier)],
+        dict(layer.values),
+        [array[block : block + 1] for block in range(*target) for array in arrays],
     )
     acc = Buffer(Memory.ACC, blocks * height * width, layer.output)
     chunks = [

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-import numpy as np
 from npukit.compiler.layers import AverageLayer, DepthwiseLayer, MaxPoolLayer
 from npukit.compiler.schedule.builder import Builder, Region
-from npukit.compiler.schedule.conv import blocked_channels
+from npukit.compiler.schedule.conv import blocked_channels, summands
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import MAX_WINDOW_STEP, depthwise_blocks, parts, window_words
 from npukit.isa.descriptors import pack_taps
@@ -15,7 +14,6 @@ from npukit.isa.instructions import Memory, Operation, Vector
 
 __all__ = ["Tile", "WindowLayer", "schedule_depthwise", "schedule_maxpool", "window_region", "window_tiles"]
 
-_LOWEST = -128
 
 _Range = tuple[int, int]
 
@@ -50,26 +48,27 @@ def _phases(stride: int, dilation: int, width: int) -> tuple[int, int]:
 def schedule_maxpool(builder: Builder, layer: MaxPoolLayer) -> None:
     """Emit a max pooling's tasks."""
     for tile in window_tiles(builder, layer, layer.kernel, 256):
-        _window(builder, layer, layer.kernel, tile, Operation.MAX, _LOWEST, None)
+        _window(builder, layer, layer.kernel, tile, Operation.MAX, layer.pad_value, None)
 
 
 def schedule_depthwise(builder: Builder, layer: DepthwiseLayer) -> None:
     """Emit a depthwise convolution's tasks."""
     size = builder.config.array
     kernel = layer.weights.shape[2], layer.weights.shape[3]
-    bias, multiplier = blocked_channels(layer.bias, size), blocked_channels(layer.multiplier, size)
-    taps = blocked_channels(layer.weights.astype(np.int8).reshape(len(layer.bias), -1), size)
+    channels = [blocked_channels(array, size) for array in layer.channels]
+    (weights,) = summands(layer.weights)
+    taps = blocked_channels(weights.reshape(len(weights), -1), size)
     packed = [pack_taps(builder.config, block.T) for block in taps]
     most = depthwise_blocks(builder.config, kernel)
     for tile in window_tiles(builder, layer, kernel, most):
         parameters = builder.parameters(
             f"{layer.node}, block {tile.blocks[0]},",
             Operation.DEPTHWISE,
-            {"zero_point": layer.zero_point, "low": -128, "high": 127},
+            dict(layer.values),
             [
                 words
                 for block in range(*tile.blocks)
-                for words in (bias[block : block + 1], multiplier[block : block + 1], packed[block])
+                for words in (*(array[block : block + 1] for array in channels), packed[block])
             ],
         )
         _window(builder, layer, kernel, tile, Operation.DEPTHWISE, layer.pad_value, parameters)
@@ -115,7 +114,7 @@ def window_region(builder: Builder, layer: WindowLayer, kernel: tuple[int, int],
 
 def _window(
     builder: Builder, layer: WindowLayer, kernel: tuple[int, int], tile: Tile,
-    operation: Operation, pad_value: int, parameters: Buffer | None,
+    operation: Operation, pad_value: float, parameters: Buffer | None,
 ) -> None:  # fmt: skip
     size = builder.config.array
     y = builder.tensor(layer.output)

@@ -35,9 +35,9 @@ def test_convolution(graphs, dtype) -> None:
     (layer,) = subgraph.layers
     assert isinstance(layer, ConvLayer)
     zero = 100 - (128 if dtype is np.uint8 else 0)
-    assert layer.pad_value == zero and layer.zero_point == 7 - (128 if dtype is np.uint8 else 0)
-    assert np.array_equal(layer.bias, bias - zero * weights.astype(np.int64).sum(axis=(1, 2, 3)))
-    assert np.array_equal(layer.multiplier, np.float32(0.03) * scale / np.float32(0.5))
+    assert layer.pad_value == zero and layer.values["zero_point"] == 7 - (128 if dtype is np.uint8 else 0)
+    assert np.array_equal(layer.channels[0], bias - zero * weights.astype(np.int64).sum(axis=(1, 2, 3)))
+    assert np.array_equal(layer.channels[1], np.float32(0.03) * scale / np.float32(0.5))
     # the last of the two rows of padding below is never looked at
     assert (layer.strides, layer.pads, layer.dilations) == ((2, 1), (1, 0, 1, 1), (1, 1))
     assert layer.macs == 4 * 3 * 9 * 3 * 4
@@ -57,7 +57,7 @@ def test_bias_wraps(graphs) -> None:
     assert isinstance(layer, ConvLayer)
     sums = layer.weights.astype(np.int64).sum(axis=(1, 2, 3))
     exact = np.array([2**31 - 1, -(2**31), 0, 1]) + 128 * sums
-    assert np.array_equal(layer.bias, ((exact + 2**31) % 2**32 - 2**31).astype(np.int32))
+    assert np.array_equal(layer.channels[0], ((exact + 2**31) % 2**32 - 2**31).astype(np.int32))
     graphs.agree(model, "int8-4x4")
 
 
@@ -74,8 +74,8 @@ def test_addition_and_average(graphs) -> None:
     assert (values["ra"], values["rb"], values["low"], values["high"]) == (ra, rb, 0, 255)
     assert all(values[f"{side}_unsigned"] for side in ("a", "b", "out"))
     assert values["offset"] == np.float32(11) - float32_fma(float(ra), 3, float(rb * np.float32(9)))
-    assert average.bias == -(11 - 128) * 30
-    assert average.multiplier == scale / (np.float32(0.007) * np.float32(30))
+    assert average.values["bias"] == -(11 - 128) * 30
+    assert average.values["multiplier"] == scale / (np.float32(0.007) * np.float32(30))
 
 
 def test_reshaped_tensors_lie_where_they_did(graphs) -> None:

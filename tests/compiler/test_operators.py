@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from npukit.compiler.layers import ConvLayer, DepthwiseLayer
 from npukit.compiler.pipeline import check_model, compile_model
-from npukit.compiler.schedule.conv import int8_summands
+from npukit.compiler.schedule.conv import summands
 from npukit.isa.config import PRESETS
 
 SMALL = PRESETS["int8-4x4"]
@@ -65,11 +65,11 @@ def test_uint8_weights(graphs, zero_point, group) -> None:
 
 def test_summands() -> None:
     values = np.arange(-255, 256, dtype=np.int16)
-    parts = int8_summands(values)
+    parts = summands(values)
     assert all(part.dtype == np.int8 for part in parts) and len(parts) == 3
     assert np.array_equal(sum(part.astype(int) for part in parts), values)
-    assert len(int8_summands(np.array([-128, 127], np.int16))) == 1
-    assert len(int8_summands(np.array([-255, 254], np.int16))) == 2
+    assert len(summands(np.array([-128, 127], np.int16))) == 1
+    assert len(summands(np.array([-255, 254], np.int16))) == 2
 
 
 def test_clip_that_its_quantiser_absorbs(graphs) -> None:
