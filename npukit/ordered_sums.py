@@ -141,16 +141,17 @@ def _global_average(
     (total,) = values
     most = average_window(config)
     while True:
-        height, width = total.shape[2:]
-        sums = np.zeros((*total.shape[:2], -(-height // most), -(-width // most)), np.float32)
-        for row in range(sums.shape[2]):
-            for column in range(sums.shape[3]):
+        height, width = int(total.shape[2]), int(total.shape[3])
+        rows, columns = -(-height // most), -(-width // most)
+        sums = np.zeros((*total.shape[:2], rows, columns), np.float32)
+        for row in range(rows):
+            for column in range(columns):
                 for y in range(row * most, min(height, row * most + most)):
                     for x in range(column * most, min(width, column * most + most)):
                         sums[:, :, row, column] = add(sums[:, :, row, column], total[:, :, y, x])
         total = sums
-        if total.shape[2:] == (1, 1):
-            return _limited(multiply(total, np.float32(layer.values["multiplier"])), layer.values)
+        if (rows, columns) == (1, 1):
+            return _limited(multiply(total, np.array(layer.values["multiplier"], np.float32)), layer.values)
 
 
 def _copy(config: NpuConfig, layer: CopyLayer, values: list[Floats], shape: tuple[int, ...]) -> Floats:

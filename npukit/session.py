@@ -97,7 +97,7 @@ class Session:
                 raise UsageError(f"the devices are {', '.join(DEVICES)}, not {device!r}")
             device = _make_device(device, self.config, dram, compute, vcd, vcd_cycles)
         self.device = device
-        expose = frozenset(quantized_tensors(proto)) if capture else frozenset()
+        expose = frozenset({*quantized_tensors(proto), *_program_inputs(proto)}) if capture else frozenset()
         self._executor = Executor(proto, device, expose, providers)
         self._compile_seconds = perf_counter() - start
         self._capture = capture
@@ -153,6 +153,10 @@ class Session:
             "total": seconds,
         }
         return profile
+
+
+def _program_inputs(model: onnx.ModelProto) -> list[str]:
+    return [name for node in model.graph.node if node.op_type == "EPContext" for name in node.input]
 
 
 def _providers(fallback: str) -> tuple[str, ...]:

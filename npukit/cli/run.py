@@ -26,6 +26,7 @@ from npukit.cli.common import (
 )
 from npukit.cli.report import layer_table, offload_json, offload_text
 from npukit.compare import Comparison, Oracle, compare
+from npukit.compare_floats import FloatComparison, compare_floats
 from npukit.driver.executor import programs_of
 from npukit.errors import UsageError
 from npukit.npufile import check_writable, read_model, write_bytes
@@ -56,7 +57,8 @@ def add_parsers(commands) -> None:
     parser.add_argument(
         "--compare",
         action="store_true",
-        help="compare every quantised tensor with ONNX Runtime; exit 1 on a difference",
+        help="compare every quantised tensor with ONNX Runtime, or every bf16 layer with ordered sums; exit 1 on a "
+        "difference",
     )
     parser.add_argument("--reference", metavar="MODEL", help="what a compiled model was compiled from, for --compare")
     parser.add_argument("--vcd", metavar="F", help="with --device rtl: write a waveform")
@@ -192,7 +194,10 @@ def _run(options: argparse.Namespace) -> int:
         if session.compilation is not None:
             reference = session.compilation.source
         assert reference is not None
-        comparison = compare(session, Oracle(reference), inputs, outputs)
+        if session.config.dtype == "bf16" and session.programs:
+            comparison = compare_floats(session, inputs, outputs)
+        else:
+            comparison = compare(session, Oracle(reference), inputs, outputs)
     if options.output:
         _write_outputs(options.output, outputs)
     if options.json:
@@ -245,8 +250,11 @@ def comparison_text(comparison: Comparison) -> str:
     text = (
         f"compared with {comparison.reference} ({comparison.host}): {comparison.mismatches} mismatches in "
         f"{thousands(comparison.elements)} elements of {comparison.tensors} of {comparison.tensors_total} "
-        "quantised tensors"
+        f"{'layers' if isinstance(comparison, FloatComparison) else 'quantised tensors'}"
     )
+    if isinstance(comparison, FloatComparison):
+        name, error = comparison.worst
+        text += f"\nlargest difference from ONNX Runtime's fp32: {100 * error:.2f} % of the range, in {name}"
     first = comparison.first_mismatch
     if first is not None:
         text += (

@@ -1,0 +1,97 @@
+"""A bf16 run against the ordered sums that it must equal, and against fp32 ONNX Runtime, which it comes near."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from npukit.compare import Comparison
+from npukit.compiler.layers import Subgraph
+from npukit.driver.host import HostError, cpu_features, open_session, run_session
+from npukit.errors import UsageError
+from npukit.ordered_sums import layer_output
+from npukit.session import Session
+from npukit.sim.bfloat16 import narrow, widen
+
+__all__ = ["FloatComparison", "compare_floats"]
+
+
+@dataclass
+class FloatComparison(Comparison):
+    """Besides the mismatches, `errors`: each tensor's largest difference from fp32, as a share of its range there."""
+
+    errors: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> tuple[str, float]:
+        """The tensor with the largest error, and that."""
+        return max(self.errors.items(), key=lambda item: item[1])
+
+
+def compare_floats(session: Session, inputs: Mapping[str, NDArray], outputs: Mapping[str, NDArray]) -> FloatComparison:
+    """Compare every layer's result of the session's last run, which had `capture`.
+
+    Raises:
+        UsageError: a compiled model, whose layers are not known any more, or one that ONNX Runtime refuses.
+    """
+    if session.compilation is None:
+        raise UsageError("--compare in bf16 needs the layers: give the model itself, not what it was compiled to")
+    subgraphs = session.compilation.stages["lower"]
+    assert isinstance(subgraphs, tuple)
+    exact = _fp32(session.compilation.source, [layer.output for one in subgraphs for layer in one.layers], inputs)
+    values = {**inputs, **session.tensors, **outputs}
+    result = FloatComparison(
+        reference=f"ordered sums in bf16 of a {session.config.array}x{session.config.array} array",
+        host=f"{', '.join(cpu_features()) or 'no AVX2'}",
+    )
+    for subgraph in subgraphs:
+        # what comes from the host is rounded on its way in
+        known = {name: widen(narrow(values[name])) for name in subgraph.inputs}
+        known |= {name: value for name, value in values.items() if name not in known}
+        _compare_subgraph(session, subgraph, known, exact, result)
+    return result
+
+
+def _compare_subgraph(
+    session: Session, subgraph: Subgraph, known: Mapping[str, NDArray], exact: Mapping[str, NDArray],
+    result: FloatComparison,
+) -> None:  # fmt: skip
+    for layer in subgraph.layers:
+        tensors = {name: known[name].reshape(subgraph.tensors[name].view) for name in layer.inputs}
+        view = subgraph.tensors[layer.output].view
+        want = layer_output(session.config, layer, tensors, view)
+        got = np.ascontiguousarray(known[layer.output]).reshape(view)
+        unequal = want.view(np.uint32) != got.view(np.uint32)
+        count = int(unequal.sum())
+        result.tensors += 1
+        result.tensors_total += 1
+        result.elements += want.size
+        result.mismatches += count
+        if count and result.first_mismatch is None:
+            index = tuple(int(part) for part in np.argwhere(unequal)[0])
+            result.first_mismatch = {
+                "tensor": layer.output, "index": list(index), "expected": str(want[index]), "actual": str(got[index]),
+                "mismatches": count,
+            }  # fmt: skip
+        fp32 = exact[layer.output].astype(np.float64).reshape(view)
+        finite = np.isfinite(fp32) & np.isfinite(got)
+        span = float(np.ptp(fp32[finite])) if finite.any() else 0.0
+        error = float(np.abs(got - fp32)[finite].max(initial=0.0))
+        result.max_abs_diff = max(result.max_abs_diff, error)
+        result.errors[layer.output] = error / span if span else error
+
+
+def _fp32(model: onnx.ModelProto, names: list[str], inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """Those tensors and the model's outputs, computed by ONNX Runtime."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    present = [value.name for value in copy.graph.output]
+    for name in names:
+        if name not in present:
+            copy.graph.output.append(onnx.ValueInfoProto(name=name))
+    try:
+        return run_session(open_session(copy), list(dict.fromkeys([*present, *names])), inputs)
+    except HostError as error:
+        raise UsageError(f"--compare: ONNX Runtime refuses the reference: {error}") from None

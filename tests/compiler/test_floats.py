@@ -1,0 +1,177 @@
+"""fp32 models in bf16: every layer equals the ordered sums bit for bit, infinities and NaN included."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from npukit.compiler.pipeline import check_model
+from npukit.isa.config import PRESETS, NpuConfig
+from onnx import helper
+
+from npukit.compare_floats import compare_floats
+from npukit.session import Session
+
+SMALL = PRESETS["bf16-4x4"]
+ODD = replace(
+    PRESETS["bf16-8x8"], act_depth=997, act_banks=3, wgt_depth=1031, acc_depth=61, acc_banks=2, par_depth=67,
+    vector_lanes=2, fma_lanes=4, bus_bytes=4, max_burst=9, queue_depth=2,
+)  # fmt: skip
+CONFIGS = {"4x4": SMALL, "odd": ODD, "16x16": PRESETS["bf16-16x16"]}
+RARE = np.array([np.inf, -np.inf, np.nan, 1e-40, -1e-40, -0.0, 3e38, 1e-38, 2.0**-126], np.float32)
+
+
+class Floats:
+    """A float graph in the making, around the helper of the quantised ones."""
+
+    def __init__(self, graphs, seed: int = 0) -> None:
+        self.graph = graphs.Graph(seed=seed)
+        self.random = self.graph.random
+
+    def input(self, *shape: int) -> str:
+        name = self.graph.name("input")
+        self.graph.inputs.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, list(shape)))
+        return name
+
+    def weights(self, *shape: int) -> str:
+        return self.graph.constant(self.random.standard_normal(shape).astype(np.float32), "weights")
+
+    def conv(self, x: str, out: int, kernel: tuple[int, int] = (3, 3), group: int = 1, bias=True, **options) -> str:
+        inner = self.graph.shape(x)[1] // group
+        names = [x, self.weights(out, inner, *kernel), *([self.weights(out)] if bias else [])]
+        return self.graph.node("Conv", names, group=group, **options)
+
+    def node(self, op: str, *names: str, **attributes) -> str:
+        return self.graph.node(op, names, **attributes)
+
+    def number(self, value) -> str:
+        return self.graph.constant(np.asarray(value))
+
+    def model(self, *outputs: str) -> onnx.ModelProto:
+        for name in outputs:
+            self.graph.output_value(name)
+        return self.graph.model()
+
+
+def agree(model: onnx.ModelProto, config: NpuConfig, stays: tuple[str, ...] = (), rare: bool = True) -> Session:
+    """Compile, run on ordinary numbers and on such with rare ones among them, and compare every layer."""
+    session = Session(model, config, capture=True)
+    left = [(reason.op, reason.reason) for reason in session.offload.reasons]
+    assert {op for op, _ in left} <= set(stays), left
+    random = np.random.default_rng(7)
+    for share in (0.0, 0.02) if rare else (0.0,):
+        inputs = {}
+        for value in model.graph.input:
+            shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+            array = random.standard_normal(shape).astype(np.float32)
+            inputs[value.name] = np.where(random.random(shape) < share, random.choice(RARE, shape), array)
+        with np.errstate(all="ignore"):
+            found = compare_floats(session, inputs, session.run(inputs))
+        assert found.tensors and found.mismatches == 0, found.first_mismatch
+        if not share:
+            assert found.worst[1] < 0.03, found.worst
+    return session
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_convolutions(graphs, config) -> None:
+    made = Floats(graphs)
+    x = made.input(2, 7, 13, 11)
+    y = made.conv(x, 19, pads=[1] * 4)
+    z = made.node("Relu", made.conv(y, 5, (1, 1), bias=False))
+    w = made.conv(made.node("Relu", y), 9, (2, 3), strides=[2, 1], dilations=[1, 2], pads=[0, 2, 1, 1])
+    agree(made.model(z, w), config)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2), (3, 2)])
+def test_depthwise(graphs, config, stride, dilation) -> None:
+    made = Floats(graphs, stride)
+    x = made.input(1, 9, 12, 13)
+    options = {"strides": [stride] * 2, "dilations": [dilation] * 2, "pads": [1, 2, 0, 1]}
+    agree(made.model(made.conv(x, 9, (3, 2), group=9, **options)), config)
+
+
+def test_groups(graphs) -> None:
+    made = Floats(graphs)
+    agree(made.model(made.conv(made.input(1, 16, 6, 6), 24, group=2)), SMALL)
+    made = Floats(graphs)
+    model = made.model(made.conv(made.input(1, 6, 6, 6), 4, group=2))
+    (reason,) = check_model(model, SMALL).partition.reasons
+    assert reason.reason == "groups of 3 and 2 channels share words; multiples of 4 are supported in bf16"
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_products(graphs, config) -> None:
+    made = Floats(graphs)
+    x = made.conv(made.input(3, 4, 5, 6), 6)
+    flat = made.node("Flatten", x)
+    y = made.node("Gemm", flat, made.weights(72, 21), made.weights(21))
+    z = made.node("Clip", made.node("Gemm", y, made.weights(9, 21), transB=1), made.number(np.float32(-1)))
+    agree(made.model(made.node("MatMul", z, made.weights(9, 33))), config)
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul"])
+def test_two_operands(graphs, op) -> None:
+    made = Floats(graphs)
+    a, b, c = made.input(2, 6, 5, 7), made.input(2, 6, 5, 7), made.input(1, 6, 1, 1)
+    y = made.node("Relu", made.node(op, a, b))
+    z = made.node(op, c, y)
+    w = made.node(op, made.weights(6, 1, 1), z)
+    v = made.node(
+        "Clip", made.node(op, w, made.number(np.float32(0.7))), made.number(np.float32(-2)), made.number(np.float32(3))
+    )
+    agree(made.model(y, z, w, v), ODD)
+
+
+def test_limits_by_themselves(graphs) -> None:
+    """A Relu whose input is used elsewhere, too, or is not made on the machine."""
+    made = Floats(graphs)
+    x = made.input(2, 6, 5, 7)
+    y = made.node("Relu", x)
+    z = made.conv(y, 6, (1, 1))
+    limits = [made.number(np.float32(limit)) for limit in (-0.5, 0.25)]
+    agree(made.model(y, z, made.node("Clip", z, *limits), made.node("Relu", z)), SMALL)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_pools(graphs, config) -> None:
+    made = Floats(graphs)
+    x = made.input(2, 9, 17, 23)
+    outputs = [
+        made.node("MaxPool", x, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1]),
+        made.node("AveragePool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
+        made.node("AveragePool", x, kernel_shape=[2, 3], pads=[1, 1, 0, 1], count_include_pad=1),
+        made.node("GlobalAveragePool", x),  # more than a window
+        made.node("GlobalAveragePool", made.node("MaxPool", x, kernel_shape=[5, 5], strides=[5, 5])),
+    ]
+    agree(made.model(*outputs), config)
+
+
+def test_movement(graphs) -> None:
+    made = Floats(graphs)
+    x, y = made.input(1, 8, 6, 5), made.input(1, 3, 6, 5)
+    pads = made.number(np.array([0, 0, 2, 1, 0, 0, 0, 3]))
+    outputs = [
+        made.node("Concat", x, y, axis=1),
+        made.node("Concat", x, x, axis=2),
+        made.node("Pad", x, pads, made.number(np.float32(-1.5))),
+        made.node("Slice", x, *(made.number(np.array(part)) for part in ([4, 1], [8, 5], [1, 2]))),
+        made.node("Resize", y, "", made.number(np.array([1, 1, 2, 3], np.float32)), mode="nearest",
+                  coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+    ]  # fmt: skip
+    agree(made.model(*outputs), SMALL)
+    made = Floats(graphs)
+    model = made.model(made.node("Concat", made.input(1, 3, 6, 5), made.input(1, 8, 6, 5), axis=1))
+    (reason,) = check_model(model, SMALL).partition.reasons
+    assert reason.reason == "parts of [3, 8] channels share words; multiples of 4 are supported in bf16"
+
+
+def test_what_stays(graphs) -> None:
+    made = Floats(graphs)
+    y = made.conv(made.input(1, 4, 8, 8), 6)
+    z = made.conv(made.node("Sigmoid", y), 5)
+    session = agree(made.model(z), SMALL, stays=("Sigmoid",))
+    assert len(session.programs) == 2
+    (reason,) = session.offload.reasons
+    assert reason.reason.startswith("operator Sigmoid is not supported in bf16; supported are Add, AveragePool")
