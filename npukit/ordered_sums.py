@@ -141,7 +141,7 @@ def _global_average(
     (total,) = values
     most = average_window(config)
     while True:
-        height, width = int(total.shape[2]), int(total.shape[3])
+        *_, height, width = total.shape
         rows, columns = -(-height // most), -(-width // most)
         sums = np.zeros((*total.shape[:2], rows, columns), np.float32)
         for row in range(rows):
