@@ -1,9 +1,11 @@
 """MATRIX: addresses for weights, activations and accumulators, around the systolic array."""
 
-from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 from npukit.hw.array import SystolicArray
+from npukit.hw.bf16 import Float32Adder
+from npukit.hw.bf16_array import Bf16Array
 from npukit.hw.delay import delay, delay_in_memory
 from npukit.hw.engine import engine_members
 from npukit.hw.layout import instruction_layout
@@ -151,7 +153,8 @@ class MatrixEngine(wiring.Component):
     def _tail(self, m: Module, run, words: LoopNest, streaming: Signal, step_first: Signal, rows_left: Signal) -> None:
         """The array, and the read-modify-write of ACC behind it."""
         size = self._config.array
-        m.submodules.array = array = SystolicArray(size)
+        bf16 = self._config.dtype == "bf16"
+        m.submodules.array = array = Bf16Array(size) if bf16 else SystolicArray(size)
         m.d.comb += [
             array.activations.eq(self.act.data),
             array.swap.eq(delay(m, streaming & step_first, 2, "swap")),
@@ -174,18 +177,24 @@ class MatrixEngine(wiring.Component):
             self.acc_in.bank.eq(bank),
         ]
         starts_from_zero = delay(m, zero, 2, "zero")
+        add = Float32Adder.latency if bf16 else 1
         for column in range(size):
-            old = self.acc_in.data.word_select(column, 32).as_signed()
-            new = array.sums.word_select(column, 32).as_signed()
-            total = Signal(signed(32), name=f"total_{column}")
-            m.d.sync += total.eq(new + Mux(starts_from_zero, 0, old))
+            old = Mux(starts_from_zero, 0, self.acc_in.data.word_select(column, 32))
+            new = array.sums.word_select(column, 32)
+            total = Signal(32, name=f"total_{column}")
+            if bf16:
+                m.submodules[f"accumulate_{column}"] = adder = Float32Adder()
+                m.d.comb += [adder.a.eq(new), adder.b.eq(old), total.eq(adder.total)]
+            else:
+                m.d.sync += total.eq(new + old)
             m.d.comb += self.acc_out.data.word_select(column, 32).eq(total)
+        write = 2 + add
         m.d.comb += [
-            self.acc_out.en.eq(delay(m, valid, 3, "write")),
-            self.acc_out.offset.eq(delay(m, offset, 3, "write_offset")),
-            self.acc_out.bank.eq(delay(m, bank, 3, "write_bank")),
-            self.end.eq(delay(m, last, 3, "end")),
-            self.end_signal.eq(delay(m, signal, 3, "end_signal")),
+            self.acc_out.en.eq(delay(m, valid, write, "write")),
+            self.acc_out.offset.eq(delay(m, offset, write, "write_offset")),
+            self.acc_out.bank.eq(delay(m, bank, write, "write_bank")),
+            self.end.eq(delay(m, last, write, "end")),
+            self.end_signal.eq(delay(m, signal, write, "end_signal")),
             self.end_bank.eq(self.acc_out.bank),
-            self.end_acc_read.eq(delay(m, held, 3, "end_read")),
+            self.end_acc_read.eq(delay(m, held, write, "end_read")),
         ]

@@ -39,13 +39,18 @@ class Timing:
         return 1 if self.config.dtype == "int8" else 6
 
     @property
+    def product_latency(self) -> int:
+        """Cycles from an activation at a processing element to its product."""
+        return 2 if self.config.dtype == "int8" else 3
+
+    @property
     def matrix_latency(self) -> int:
         """Cycles from the ACT read address of a word to the ACC write of its result.
 
-        Read (2), rows and column skew, one processing element (row latency + 2), accumulate and write.
+        Read (2), rows and column skew, one processing element, accumulate and write.
         """
         skew = (self.config.array - 1) * (self.row_latency + 1)
-        return 2 + skew + self.row_latency + 2 + self.accumulate_latency - 3
+        return 2 + skew + self.row_latency + self.product_latency + self.accumulate_latency - 3
 
     @property
     def accumulate_latency(self) -> int:

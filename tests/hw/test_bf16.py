@@ -1,5 +1,7 @@
-"""The bf16 multiplier and the binary32 adder against `sim/bfloat16.py`, bit for bit; that is held to fractions."""
+"""The bf16 multiplier, the binary32 adder and their array against `sim/bfloat16.py`, bit for bit; that is held to
+fractions."""
 
+import gc
 from itertools import product
 from types import ModuleType
 
@@ -8,7 +10,13 @@ import pytest
 
 pytest.importorskip("amaranth", reason="Amaranth is not installed: pip install npukit[rtl]")
 
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 from npukit.hw.bf16 import Bf16Multiplier, Float32Adder
+from npukit.hw.bf16_array import Bf16Array
+from npukit.isa.config import PRESETS
+from npukit.isa.timing import Timing
 from npukit.sim import bfloat16
 from numpy.typing import NDArray
 
@@ -69,3 +77,85 @@ def test_products(streaming: ModuleType) -> None:
     expected = patterns(bfloat16.multiply(bfloat16.widen(a), bfloat16.widen(b)))
     wrong = np.nonzero(found != expected)[0]
     assert not len(wrong), [hex(int(one[wrong[0]])) for one in (a, b, expected, found)]
+
+
+class _Lanes(wiring.Component):
+    """The array with a port for each lane."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.array = Bf16Array(size)
+        lanes = {f"activation_{k}": In(16) for k in range(size)} | {f"weight_{k}": In(16) for k in range(size)}
+        control = {"swap": In(1), "weights_row": In(2), "weights_en": In(1)}
+        super().__init__({**lanes, **control, **{f"sum_{k}": Out(32) for k in range(size)}})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.array = array = self.array
+        for name in ("swap", "weights_row", "weights_en"):
+            m.d.comb += getattr(array, name).eq(getattr(self, name))
+        for k in range(self.size):
+            m.d.comb += [
+                array.activations.word_select(k, 16).eq(getattr(self, f"activation_{k}")),
+                array.weights.word_select(k, 16).eq(getattr(self, f"weight_{k}")),
+                getattr(self, f"sum_{k}").eq(array.sums.word_select(k, 32)),
+            ]
+        return m
+
+
+def test_array(streaming: ModuleType) -> None:
+    """Tiles that enter as early as they may, streams of different lengths, and rare numbers among the data."""
+    size, tiles = 4, 60
+    random = np.random.default_rng(4)
+
+    def numbers(*shape: int) -> NDArray[np.uint16]:
+        usual = bfloat16.narrow(random.standard_normal(shape).astype(np.float32))
+        rare = random.choice(np.array([one >> 16 for one in EDGES], np.uint16), shape)
+        return np.where(random.random(shape) < 0.03, rare, usual).astype(np.uint16)
+
+    lengths = [int(random.integers(1, 9)) for _ in range(tiles)]
+    weights, words = numbers(tiles, size, size), [numbers(length, size) for length in lengths]
+    enter, start = 0, 1
+    entries, starts = [], []
+    for length in lengths:
+        entries.append(enter)
+        starts.append(start)
+        # the next tile enters with this one's first word at the earliest, and a word each cycle
+        enter = max(enter + size, start)
+        start = max(start + length, enter + 1)
+    cycles = start + size
+    columns = {name: np.zeros(cycles, np.int64) for name in ("swap", "weights_row", "weights_en")}
+    columns |= {f"{kind}_{k}": np.zeros(cycles, np.int64) for kind in ("activation", "weight") for k in range(size)}
+    for tile in range(tiles):
+        columns["swap"][starts[tile]] = 1
+        for row in range(size):
+            at = entries[tile] + row
+            columns["weights_row"][at], columns["weights_en"][at] = row, 1
+            for k in range(size):
+                columns[f"weight_{k}"][at] = weights[tile, row, k]
+        for index, word in enumerate(words[tile]):
+            for k in range(size):
+                columns[f"activation_{k}"][starts[tile] + index] = word[k]
+    lanes = _Lanes(size)
+    found = streaming.Stream(lanes, lanes.array.latency).run(**columns)
+    for tile in range(tiles):
+        rows = bfloat16.widen(words[tile])[:, None]
+        expected = np.zeros((1, lengths[tile], size), np.float32)
+        bfloat16.matrix_product(
+            np.ascontiguousarray(rows), bfloat16.widen(weights[tile])[None, None], np.zeros_like(expected), expected
+        )
+        span = slice(starts[tile], starts[tile] + lengths[tile])
+        got = np.stack([found[f"sum_{k}"][span] for k in range(size)], axis=1)
+        assert np.array_equal(got, patterns(expected[0])), tile
+
+
+@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
+def test_latency_is_the_timing_models() -> None:
+    for name in ("bf16-4x4", "bf16-8x8", "bf16-16x16"):
+        config = PRESETS[name]
+        timing = Timing(config)
+        assert (timing.row_latency, timing.product_latency) == (Float32Adder.latency, Bf16Multiplier.latency)
+        # an ACT address, the array, the adder before ACC and its write
+        assert timing.matrix_latency == 2 + Bf16Array(config.array).latency + Float32Adder.latency
+        assert timing.accumulate_latency == 2 + Float32Adder.latency + 1
+    gc.collect()  # what was not made goes here, while Amaranth's warning about it is ignored
