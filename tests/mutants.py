@@ -203,9 +203,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_hw(
         "sim/functional.py",
-        ("pad_value", "np.uint8(load.pad_value & 0xFF)", "np.uint8(0)"),
         ("border_top_and_bottom", "(load.pad_top, load.pad_bottom),", "(load.pad_bottom, load.pad_top),"),
-        ("accumulate_ignored", "if matrix.accumulate:", "if False:"),
+        ("accumulate_ignored", "if matrix.accumulate else None", "if False else None"),
+    ),
+    *_hw(
+        "sim/int8_datapath.py",
+        ("pad_value", "return np.uint8(value & 0xFF).astype(np.int8)", "return np.uint8(0).astype(np.int8)"),
         ("maximum_of_rows_only", "a.max(axis=(3, 4))", "a[:, :, :, :, 0].max(axis=3)"),
         ("sum_without_bias", 'np.int32(descriptor["bias"])', "np.int32(0)"),
         ("per_channel_multiplier", "multiplier = blocks[:, 1].view(np.float32)[:, None, None]",

@@ -63,6 +63,8 @@ def match_node(context: Context, node: ir.Node) -> Match:
         except SeveralTensors:
             raise reason from None
         except Refused as other:
+            if str(other) == str(reason):
+                raise reason from None
             raise Refused(f"{reason}; and as a table: {other}") from None
 
 

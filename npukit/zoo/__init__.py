@@ -87,8 +87,8 @@ ZOO: Mapping[str, ZooEntry] = MappingProxyType(
 
 
 def names() -> tuple[str, ...]:
-    """Names of the networks, sorted."""
-    return tuple(sorted(ZOO))
+    """Names of the networks, in the order of `ZOO`."""
+    return tuple(ZOO)
 
 
 def load(name: str, precision: str = "int8", seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> bytes:

@@ -40,17 +40,17 @@ def test_measures_and_replaces_only_its_own_section(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "benchmarks.md"
-    sizes = bench.Sizes(repetitions=1, processes=0, images=2, rtl=())
+    sizes = bench.Sizes(repetitions=1, processes=0, images=2, rtl=(), networks=())
     monkeypatch.setattr(bench, "_QUICK", sizes)
     assert bench.main(["--quick", "--output", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "Mcycles/s" in printed and "ONNX Runtime / simulator" in printed
     assert printed.strip() in path.read_text(encoding="utf-8")
     path.write_text("before\n" + path.read_text(encoding="utf-8") + "after\n", encoding="utf-8")
-    bench._write(path, "new\n")
+    bench.write_section(path, "bench/run.py", "", "new\n")
     text = path.read_text(encoding="utf-8")
     assert text.startswith("before\n") and text.endswith("after\n")
     assert "\nnew\n" in text and "Mcycles/s" not in text
     path.write_text("nothing\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="to write between"):
-        bench._write(path, "new\n")
+        bench.write_section(path, "bench/run.py", "", "new\n")

@@ -127,7 +127,7 @@ def test_zoo_writes_a_model(npukit, tmp_path, monkeypatch) -> None:
     assert (result.code, result.out) == (0, "")
     assert (tmp_path / "digits.onnx").read_bytes() == zoo.load("digits")
     other = npukit("zoo", "digits", "--precision", "fp32", "-o", "other.onnx", "--json")
-    assert other.json == {"schema": 1, "model": "digits", "precision": "fp32", "path": "other.onnx"}
+    assert other.json == {"schema": 1, "model": "digits", "precision": "fp32", "seed": 0, "path": "other.onnx"}
     assert (tmp_path / "other.onnx").read_bytes() == zoo.load("digits", "fp32")
 
 
