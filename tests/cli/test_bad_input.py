@@ -300,7 +300,7 @@ def test_tensor_without_elements(npukit, graphs, tmp_path) -> None:
     path = save(tmp_path / "m.onnx", graph.model())
     reasons = npukit("check", path, "--json", "--quiet").json["offload"]["reasons"]
     reason = next(reason["reason"] for reason in reasons if reason["op"] == "Add")
-    assert reason == f"{empty.name} has no elements: shape [1, 0, 4, 4]"
+    assert reason.endswith("has no elements: shape [1, 0, 4, 4]")
     assert npukit("run", path, "--compare").code == 0
 
 
