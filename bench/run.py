@@ -228,6 +228,16 @@ def _compile(sizes: Sizes) -> list[str]:
     ]
 
 
+def _peak() -> int:
+    """Bytes of memory that this process has had at most."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError, ValueError):
+        # this one may count the process that started it
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def _network(name: str) -> dict[str, float]:
     """One network in this process: seconds to compile and to run, and the most memory it took, in GB."""
     model, config = zoo.load(name), NpuConfig()
@@ -239,7 +249,7 @@ def _network(name: str) -> dict[str, float]:
     start = perf_counter()
     session.run(inputs)
     found["first run"] = perf_counter() - start
-    found["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    found["memory"] = _peak() / 1e9
     found["compile"] = min(_times(2, lambda: compile_model(model, config)))
     found["run"] = min(_times(3, lambda: session.run(inputs)))
     (program,) = session.programs.values()
