@@ -3,11 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 from npukit.compiler.layers import ConvLayer, DepthwiseLayer
 from npukit.compiler.pipeline import check_model, compile_model
 from npukit.compiler.schedule.conv import summands
 from npukit.isa.config import PRESETS
+from onnx import helper
+
+from npukit.session import Session
 
 SMALL = PRESETS["int8-4x4"]
 FEW_PARAMETERS = replace(SMALL, par_depth=64)
@@ -387,3 +391,37 @@ def test_planes_of_many_words(graphs) -> None:
     graph = graphs.Graph()
     graph.output(graph.conv(graph.input((1, 3, 256, 128)), 5, 1))
     graphs.agree(graph.model(), replace(SMALL, act_depth=32768, acc_depth=32768))
+
+
+def test_limits_of_another_domain(graphs) -> None:
+    """A function called Relu that is none."""
+    body = [helper.make_node("Neg", ["a"], ["b"])]
+    other = helper.make_function("mine", "Relu", ["a"], ["b"], body, [helper.make_opsetid("", 21)])
+    graph = graphs.Graph(domains=[helper.make_opsetid("mine", 1)], functions=[other])
+    x = graph.input((1, 4, 6, 6), zero_point=-128)
+    value = graph.node("MaxPool", [graph.dequantize(x)], kernel_shape=[2, 2])
+    graph.output(graph.quantize(graph.node("Relu", [value], domain="mine"), x.scale, -128))
+    graph.output(graph.conv(x, 4))
+    session, _ = graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "MaxPool", "Relu"})
+    assert [node.op for program in session.programs.values() for node in program.nodes] == ["Conv"]
+
+
+def test_quantiser_inside_of_a_branch(graphs) -> None:
+    """The only user of a float result is a QuantizeLinear within an If: the node stays outside, and so does it."""
+    graph = graphs.Graph()
+    x = graph.input((1, 4, 6, 6))
+    value = graph.node("Sigmoid", [graph.dequantize(x)])
+    scale, zero = graph.constant(np.float32(0.004)), graph.constant(np.int8(0))
+    branches = []
+    for name in ("then", "else"):
+        inner = helper.make_node("QuantizeLinear", [value, scale, zero], [f"{name}_out"])
+        info = helper.make_tensor_value_info(f"{name}_out", onnx.TensorProto.INT8, (1, 4, 6, 6))
+        branches.append(helper.make_graph([inner], name, [], [info]))
+    condition = graph.constant(np.array(True))
+    graph.node("If", [condition], "chosen", then_branch=branches[0], else_branch=branches[1])
+    graph.outputs.append(helper.make_tensor_value_info("chosen", onnx.TensorProto.INT8, (1, 4, 6, 6)))
+    graph.output(graph.conv(x, 4))
+    model = graph.model()
+    session = Session(model, SMALL)
+    assert session.run(graphs.inputs_of(model))["chosen"].shape == (1, 4, 6, 6)
+    assert [node.op for program in session.programs.values() for node in program.nodes] == ["Conv"]
