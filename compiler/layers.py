@@ -114,7 +114,7 @@ class ConstantSource:
 class BinaryLayer:
     """ADD or MULTIPLY of two sources, activations' names or constants; `values` are the descriptor's fields.
 
-    `shapes` are the sources': a dimension of 1 repeats, but for channels.
+    A source's dimension of 1 repeats, but for channels.
     """
 
     node: str
@@ -123,7 +123,6 @@ class BinaryLayer:
     output: str
     operation: Operation
     sources: tuple[str | ConstantSource, str | ConstantSource]
-    shapes: tuple[Shape, Shape]
     values: Mapping[str, Any]
     macs: int = 0
 

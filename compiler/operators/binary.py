@@ -167,7 +167,6 @@ def _match(
             output=y.name,
             operation=operation,
             sources=(a.source, b.source),
-            shapes=(a.shape, b.shape),
             values={**values, **clamp, **flags},
         )
 

@@ -4,6 +4,7 @@ import argparse
 
 from npukit.cli.common import (
     add_config,
+    add_min_macs,
     add_output,
     add_shapes,
     chosen_config,
@@ -26,7 +27,7 @@ def add_parsers(commands) -> None:
     )
     parser.add_argument("model", metavar="MODEL", help="ONNX file")
     add_shapes(parser)
-    parser.add_argument("--min-macs", type=int, default=0, metavar="N", help="leave smaller subgraphs out (default: 0)")
+    add_min_macs(parser)
     add_config(parser)
     add_output(parser)
     parser.set_defaults(run=_run)

@@ -11,6 +11,7 @@ from npukit.isa.config import ConfigError, NpuConfig, load_config
 
 __all__ = [
     "add_config",
+    "add_min_macs",
     "add_output",
     "add_partition",
     "add_shapes",
@@ -60,7 +61,12 @@ def add_partition(parser: argparse.ArgumentParser, fallbacks: Sequence[str]) -> 
         "--fallback", choices=fallbacks, default="cpu",
         help="what runs the nodes that the accelerator cannot; none: fail, and list them (default: cpu)",
     )  # fmt: skip
-    group.add_argument(
+    add_min_macs(group)
+
+
+def add_min_macs(parser: argparse._ActionsContainer) -> None:
+    """`--min-macs`."""
+    parser.add_argument(
         "--min-macs", type=int, default=0, metavar="N",
         help="leave subgraphs of fewer multiply-accumulates to the fallback (default: 0)",
     )  # fmt: skip

@@ -13,7 +13,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["IR_VERSION", "OPSET", "NetworkBuilder", "images"]
+__all__ = ["NetworkBuilder", "images"]
 
 OPSET = 21
 IR_VERSION = 10
