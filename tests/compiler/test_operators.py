@@ -413,8 +413,9 @@ def test_quantiser_inside_of_a_branch(graphs) -> None:
     value = graph.node("Sigmoid", [graph.dequantize(x)])
     scale, zero = graph.constant(np.float32(0.004)), graph.constant(np.int8(0))
     branches = []
-    for name in ("then", "else"):
-        inner = helper.make_node("QuantizeLinear", [value, scale, zero], [f"{name}_out"])
+    other = graph.constant(np.zeros((1, 4, 6, 6), np.float32))
+    for name, quantised in (("then", value), ("else", other)):
+        inner = helper.make_node("QuantizeLinear", [quantised, scale, zero], [f"{name}_out"])
         info = helper.make_tensor_value_info(f"{name}_out", onnx.TensorProto.INT8, (1, 4, 6, 6))
         branches.append(helper.make_graph([inner], name, [], [info]))
     condition = graph.constant(np.array(True))
