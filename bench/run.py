@@ -50,10 +50,10 @@ simulator computes a program's timing once and keeps it, and its values for each
 """
 
 
-_NETWORKS_NOTE = """The zoo's networks on `int8-16x16`, 8 B/cycle, 100 cycles of DRAM latency, batch 1, first
-convolution and classifier included. Compile: `compile_model`, the best of two. Values and cycles: `Session.run`, the
-best of three. Memory: the most that a process took which compiles a network and runs it once, ONNX Runtime included.
-Cold: the first in a new process without compiled kernels.
+_NETWORKS_NOTE = """The zoo's networks, int8 on `int8-16x16` and fp32 on `bf16-16x16`, 8 B/cycle, 100 cycles of DRAM
+latency, batch 1, first convolution and classifier included. Compile: `compile_model`, the best of two. Values and
+cycles: `Session.run`, the best of three. Memory: the most that a process took which compiles a network and runs it
+once, ONNX Runtime included. Cold: the first in a new process without compiled kernels.
 """
 
 
@@ -65,8 +65,11 @@ class Sizes:
     repetitions: int = 9
     processes: int = 5
     images: int = 60
-    rtl: tuple[str, ...] = ("int8-4x4", "int8-8x8", "int8-16x16")
-    networks: tuple[str, ...] = ("resnet18", "resnet50", "mobilenetv2")
+    rtl: tuple[str, ...] = ("int8-4x4", "int8-8x8", "int8-16x16", "bf16-4x4", "bf16-8x8")
+    networks: tuple[tuple[str, str], ...] = (
+        *((name, "int8") for name in ("resnet18", "resnet50", "mobilenetv2")),
+        *((name, "fp32") for name in ("resnet18", "mobilenetv2")),
+    )
 
 
 _FULL = Sizes()
@@ -194,7 +197,8 @@ def _rtl(sizes: Sizes) -> list[str]:
         # a comment of its own, so that it is built although the same core may be in the cache
         device = RtlDevice(config, verilog=f"{text}\n// {start}\n", progress=lambda _: None)
         built = perf_counter() - start - elaborated
-        sides = [Session(zoo.load("digits"), config, device), Session(zoo.load("digits"), config)]
+        model = zoo.load("digits", "int8" if config.dtype == "int8" else "fp32")
+        sides = [Session(model, config, device), Session(model, config)]
         speeds: list[list[float]] = [[], []]
         for index in range(sizes.repetitions + 1):
             for side, session in enumerate(sides):
@@ -238,9 +242,9 @@ def _peak() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _network(name: str) -> dict[str, float]:
+def _network(name: str, precision: str) -> dict[str, float]:
     """One network in this process: seconds to compile and to run, and the most memory it took, in GB."""
-    model, config = zoo.load(name), NpuConfig()
+    model, config = zoo.load(name, precision), PRESETS["int8-16x16" if precision == "int8" else "bf16-16x16"]
     inputs = {"image": images(1, (3, 224, 224), 1)}
     found: dict[str, float] = {}
     start = perf_counter()
@@ -264,11 +268,11 @@ def _networks(sizes: Sizes) -> list[str]:
         "| network | cycles | of the MACs | compile | cold | values and cycles | cold | timing alone | memory |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for name in sizes.networks:
-        zoo.load(name)  # made before anything is measured
+    for name, precision in sizes.networks:
+        zoo.load(name, precision)  # made before anything is measured
         with tempfile.TemporaryDirectory() as cache:
             kernels = {"NUMBA_CACHE_DIR": cache}
-            command = [sys.executable, __file__, "--network", name]
+            command = [sys.executable, __file__, "--network", name, "--precision", precision]
             cold, warm = (
                 json.loads(
                     subprocess.run(command, env={**os.environ, **kernels}, check=True, capture_output=True).stdout
@@ -276,8 +280,8 @@ def _networks(sizes: Sizes) -> list[str]:
                 for _ in range(2)
             )
         lines.append(
-            f"| {name} | {warm['cycles']:.0f} | {100 * warm['utilization']:.1f} % | {_digits(warm['compile'])} s | "
-            f"{_digits(cold['first compile'])} s | {_digits(warm['run'])} s | {_digits(cold['first run'])} s | "
+            f"| {name} {precision} | {warm['cycles']:.0f} | {100 * warm['utilization']:.1f} % | "
+            f"{_digits(warm['compile'])} s | {_digits(cold['first compile'])} s | {_digits(warm['run'])} s | {_digits(cold['first run'])} s | "
             f"{_digits(warm['cycles'] / warm['timing'] / 1e6)} Mcycles/s | {_digits(warm['memory'])} GB |"
         )
     return lines
@@ -317,9 +321,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="few repetitions; print only")
     parser.add_argument("--output", type=Path, metavar="F.md", help="document (default: docs/benchmarks.md)")
     parser.add_argument("--network", metavar="NAME", help=argparse.SUPPRESS)  # for a process of its own
+    parser.add_argument("--precision", default="int8", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.network is not None:
-        print(json.dumps(_network(options.network)))
+        print(json.dumps(_network(options.network, options.precision)))
         return 0
     text = measure(_QUICK if options.quick else _FULL)
     print(text)

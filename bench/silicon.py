@@ -13,6 +13,8 @@ from pathlib import Path
 from amaranth.lib import wiring
 from npukit.fpga.ecp5 import Area, Device, OutOfTime, Routed, ToolError, place_and_route, synthesise
 from npukit.fpga.pins import BLOCK, RegisteredPins
+from npukit.hw.bf16 import Bf16Multiplier, Float32Adder, Float32Multiplier
+from npukit.hw.bf16_array import Bf16ProcessingElement
 from npukit.hw.core import Core
 from npukit.hw.counters import Counters
 from npukit.hw.fetch import FetchUnit
@@ -37,12 +39,26 @@ _TARGET = 100.0
 """MHz asked of nextpnr; more than is reached, so that it tries."""
 _LIMIT = 1800.0
 """Seconds for placement and routing."""
-_ROUTED = ["int8-4x4:fma_lanes=1,vector_lanes=1", "int8-8x8:fma_lanes=1,vector_lanes=2"]
+_ROUTED = [
+    "int8-4x4:fma_lanes=1,vector_lanes=1",
+    "int8-8x8:fma_lanes=1,vector_lanes=2",
+    "bf16-4x4:fma_lanes=1,vector_lanes=1,vector_taps=1",
+]
 """As a board would have them: a lane of two sources is larger than a 4x4 array."""
 _SYNTHESISED = ["int8-4x4", "int8-8x8"]
 
 
 def _blocks(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
+    if config.dtype == "bf16":  # what it does not share with int8
+        return {
+            "processing element": Bf16ProcessingElement,
+            "its multiplier": Bf16Multiplier,
+            "its adder": Float32Adder,
+            "MATRIX with its array": lambda: MatrixEngine(config),
+            "VECTOR": lambda: VectorEngine(config),
+            "VECTOR: one binary32 multiplier": Float32Multiplier,
+            "core": lambda: Core(config),
+        }
     return {
         "FETCH": lambda: FetchUnit(config),
         "LOAD": lambda: LoadEngine(config),

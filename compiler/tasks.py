@@ -71,6 +71,7 @@ class CaptureBox:
     x: int
     step_y: int = 1
     step_x: int = 1
+    rows_are_blocks: bool = False
 
 
 @dataclass(frozen=True, eq=False)

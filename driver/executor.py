@@ -259,6 +259,8 @@ class _Capture:
         if capture is None:
             return
         words = read()
+        if capture.rows_are_blocks:
+            words = words.swapaxes(0, 1)
         blocks, rows, columns, _ = words.shape
         self.images[capture.tensor][
             capture.batch,

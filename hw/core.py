@@ -335,7 +335,7 @@ class Machine(wiring.Component):
         act_in = [(matrix.act, Engine.MATRIX, started), (vector.a, Engine.VECTOR, started)]
         act_in += [(vector.b, Engine.VECTOR, started), (store.act, Engine.STORE, started)]
         act_out = [(load.act, Engine.LOAD, oldest), (vector.act_out, Engine.VECTOR, oldest)]
-        # what MATRIX reads of ACC it writes three cycles later
+        # what MATRIX reads of ACC it writes a few cycles later
         acc_in = [(matrix.acc_in, None, started), (vector.acc, Engine.VECTOR, started)]
         acc_out = [(matrix.acc_out, Engine.MATRIX, oldest), (vector.acc_out, Engine.VECTOR, oldest)]
         connections = {

@@ -11,12 +11,11 @@ from amaranth.lib.wiring import In, Out
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, Engine
 from npukit.isa.registers import ErrorCause
+from npukit.isa.timing import Timing
 
 __all__ = ["ErrorLog", "ErrorSource", "Whose"]
 
 _ENGINE_BITS = 2
-_IN_FLIGHT = 16
-"""More than any engine has issued without an end, its queue's depth apart (`docs/timing.md`, section 12)."""
 
 
 class Whose(enum.Enum):
@@ -58,7 +57,10 @@ class ErrorLog(wiring.Component):
 
     def __init__(self, config: NpuConfig, sources: Sequence[ErrorSource]) -> None:
         self._sources = tuple(sources)
-        self._slot_bits = (2 * config.queue_depth + _IN_FLIGHT - 1).bit_length()
+        timing = Timing(config)
+        # more than an engine has queued, issued and not ended (`docs/timing.md`, section 12)
+        active = max(timing.matrix_active, timing.vector_active) + 4
+        self._slot_bits = (2 * config.queue_depth + active - 1).bit_length()
         super().__init__(
             {
                 "raised": In(len(self._sources)),

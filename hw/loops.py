@@ -1,6 +1,6 @@
 """Nested affine loops: one address a step, for any number of addresses over the same counters."""
 
-from amaranth import C, Module, Mux, Signal, Value
+from amaranth import C, Cat, Module, Mux, Signal, Value
 from amaranth.hdl import ValueLike
 
 __all__ = ["LoopNest", "ring"]
@@ -22,12 +22,17 @@ class LoopNest:
     Built into a module with `build`. `load` (with the counts and offsets of that cycle) sets all
     counters to 0; `step` moves to the next index. `address[k]` and `last` belong to the present index.
     Strides and counts must hold still from `load` on.
+
+    `keep` notes the present index; `restore` goes back to the one noted, or, together with `keep`, stays. The
+    outermost index must be the same.
     """
 
     def __init__(self, levels: int, addresses: int, count_bits: int = 16, address_bits: int = ADDRESS_BITS) -> None:
         self.levels = levels
         self.load = Signal()
         self.step = Signal()
+        self.keep = Signal()
+        self.restore = Signal()
         self.counts = [Signal(count_bits, name=f"count_{level}") for level in range(levels)]
         self.offsets = [Signal(address_bits, name=f"offset_{k}") for k in range(addresses)]
         self.strides = [
@@ -42,8 +47,8 @@ class LoopNest:
         """This index is the last of all loops."""
         self.address = [base[-1] for base in self.base]
 
-    def build(self, m: Module) -> "LoopNest":
-        """Add the counters to a module."""
+    def build(self, m: Module, *, returns: bool = False) -> "LoopNest":
+        """Add the counters to a module; with `returns`, also what `keep` and `restore` need."""
         for level in range(self.levels):
             m.d.comb += self.at_end[level].eq(self.index[level] == self.counts[level])
         done = C(1, 1)
@@ -62,6 +67,13 @@ class LoopNest:
                         for inner in range(level, self.levels):
                             m.d.sync += base[inner].eq(moved)
                 inner_done = inner_done & self.at_end[level]
+        if returns:
+            present = Cat(*self.index[1:], *(level for base in self.base for level in base[1:]))
+            noted = Signal(len(present))
+            with m.If(self.keep):
+                m.d.sync += noted.eq(present)
+            with m.Elif(self.restore):
+                m.d.sync += present.eq(noted)
         with m.If(self.load):
             for index in self.index:
                 m.d.sync += index.eq(0)

@@ -3,8 +3,10 @@
 from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES
+from npukit.isa.timing import Timing
 
 __all__ = ["PORT_KINDS", "PortOwners", "port_counts"]
 
@@ -23,10 +25,10 @@ class PortOwners(wiring.Component):
     free_<e>_<kind>: masks of ports that one instruction lets go, seen in the next cycle. clear: all free.
     """
 
-    _HOLDER_BITS = 4
-
     def __init__(self, config: NpuConfig) -> None:
         self._counts = port_counts(config)
+        timing = Timing(config)
+        self._holder_bits = bits_for(max(timing.matrix_active, timing.vector_active))
         members = {"clear": In(1)}
         for engine in range(len(ENGINES)):
             members |= {f"request_{engine}": In(1), f"grant_{engine}": Out(1)}
@@ -38,7 +40,7 @@ class PortOwners(wiring.Component):
         m = Module()
         total = sum(self._counts.values())
         owners = [Signal(2, name=f"owner_{k}") for k in range(total)]
-        holders = [Signal(self._HOLDER_BITS, name=f"holders_{k}") for k in range(total)]
+        holders = [Signal(self._holder_bits, name=f"holders_{k}") for k in range(total)]
 
         def masks(kind_of_mask: str, engine: int):
             return Cat(getattr(self, f"{kind_of_mask}_{engine}_{kind}") for kind in self._counts)

@@ -1,32 +1,25 @@
-"""VECTOR: parameters, addresses and control; the datapath is in `vector_datapath.py`."""
+"""VECTOR: parameters, addresses and control; the datapaths have files of their own."""
 
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
-from amaranth.utils import bits_for
-from npukit.hw.delay import delay
+from npukit.hw.bf16_datapath import Bf16VectorDatapath
+from npukit.hw.delay import delay, delay_in_memory
 from npukit.hw.engine import engine_members
+from npukit.hw.int8_datapath import Int8VectorDatapath
 from npukit.hw.layout import instruction_layout
 from npukit.hw.loops import LoopNest, ring
 from npukit.hw.memory import ReadPort, WritePort, read_port, write_port
-from npukit.hw.vector_datapath import VectorDatapath, window_slot_bits
+from npukit.hw.vector_base import VectorDatapath, is_one_of
 from npukit.hw.vector_loader import VectorLoader
+from npukit.hw.vector_windows import RowWindows, Sweeps
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import TWO_SOURCE_OPERATIONS, Memory, Operation, Vector
+from npukit.isa.instructions import TWO_SOURCE_OPERATIONS, WINDOW_OPERATIONS, Memory, Operation, Vector
 from npukit.isa.timing import Timing
 
 __all__ = ["VectorEngine"]
 
-_ROW_WINDOW = (Operation.MAX, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED)
 _WHOLE_WORD = (Operation.COPY, Operation.CONVERT, Operation.FILL)
-
-
-def is_one_of(operation: Value, kinds) -> Value:
-    """Whether `operation` is among `kinds`."""
-    result: Value = Value.cast(0)
-    for kind in kinds:
-        result = result | (operation == kind)
-    return result
 
 
 class VectorEngine(wiring.Component):
@@ -74,8 +67,9 @@ class VectorEngine(wiring.Component):
         layout = instruction_layout(Vector)
         head, front, run = layout(self.head), Signal(layout), Signal(layout)
         waiting = Signal()
+        make_datapath = Int8VectorDatapath if config.dtype == "int8" else Bf16VectorDatapath
         m.submodules.loader = loader = VectorLoader(config)
-        m.submodules.datapath = datapath = VectorDatapath(config)
+        m.submodules.datapath = datapath = make_datapath(config)
 
         streaming, block_done, stream_done = Signal(), Signal(), Signal()
         run_blocks = Signal()
@@ -141,13 +135,13 @@ class VectorEngine(wiring.Component):
         config, timing = self._config, Timing(self._config)
         operation = run.operation
         two = is_one_of(operation, TWO_SOURCE_OPERATIONS)
-        windowed = is_one_of(operation, _ROW_WINDOW)
-        summing = operation == Operation.SUM
+        windowed = is_one_of(operation, WINDOW_OPERATIONS)
         whole = is_one_of(operation, _WHOLE_WORD)
         same_bank = run.a_bank == run.b_bank
 
-        # outputs: one step a result word
-        place = LoopNest(3, 3).build(m)
+        # results: one step a word, but where many grow together
+        swept = config.dtype == "bf16"
+        place = LoopNest(3, 3).build(m, returns=swept)
         for level, name in enumerate(("blocks", "height", "width")):
             m.d.comb += place.counts[level].eq(run[name])
         for track, prefix in enumerate(("a", "b", "out")):
@@ -156,93 +150,35 @@ class VectorEngine(wiring.Component):
                 m.d.comb += place.strides[track][level].eq(run[f"{prefix}_stride_{name}"])
         m.d.comb += place.load.eq(self.start_grant)
 
-        # passes over the lanes of a word, and over groups of taps
+        # passes over the lanes of a word
         lane_groups = Signal(range(max(2, config.array)))
         m.d.comb += lane_groups.eq(Mux(whole, 0, Mux(two, timing.two_source_passes - 1, timing.requantise_passes - 1)))
         lane_group = Signal.like(lane_groups)
-        tap_column, tap_row = Signal(5), Signal(bits_for(config.max_window**2))
-        """First window column of this pass, and taps of the window's rows before it."""
-
-        window_y, window_x = Signal(4), Signal(4)
-        column, read_column, row_offset = Signal(16), Signal(16), Signal(16)
-        step_offset, skip = Signal(16), Signal(16)
-        first_column = place.index[2] == 0
-        step_more = run.window_step > run.window_width
-        fresh = Signal(5)
-        m.d.comb += fresh.eq(Mux(first_column | step_more, run.window_width, run.window_step) + 1)
-        reads_done = Signal(5)
-        window_start = Signal(window_slot_bits(config))
-        """Slot of the row-windows for the first word that this output reads."""
         late = Signal()
         """Two sources in one bank and one pass: this is the first cycle, which only reads."""
         reading, passing, last_pass, word_done = Signal(), Signal(), Signal(), Signal()
-        group_last = lane_group == lane_groups
-        tap_last = tap_column + config.vector_taps > run.window_width
+        window = Sweeps(config) if swept else RowWindows(config)
+        window.build(m, front, run, place)
         m.d.comb += [
-            reading.eq(
-                streaming & Mux(windowed, reads_done < fresh, Mux(summing, lane_group == 0, ~late & (lane_group == 0)))
-            ),
-            passing.eq(
-                streaming & Mux(windowed, reads_done + 1 >= fresh, ~(two & same_bank & (lane_groups == 0) & ~late))
-            ),
-        ]
-        window_last = (window_y == run.window_height) & (Mux(summing, window_x == run.window_width, 1))
-        m.d.comb += [
-            last_pass.eq(passing & group_last & (~windowed | tap_last)),
-            word_done.eq(last_pass & (~(windowed | summing) | window_last)),
-            place.step.eq(word_done),
+            window.start.eq(self.start_grant),
+            window.streaming.eq(streaming & windowed),
+            window.group_first.eq(lane_group == 0),
+            window.group_last.eq(lane_group == lane_groups),
+            reading.eq(streaming & Mux(windowed, window.reading, ~late & (lane_group == 0))),
+            passing.eq(streaming & Mux(windowed, window.passing, ~(two & same_bank & (lane_groups == 0) & ~late))),
+            last_pass.eq(passing & window.group_last),
+            word_done.eq(last_pass & (~windowed | window.done)),
+            place.step.eq(last_pass & (~windowed | window.moves)),
             block_done.eq(word_done & place.at_end[1] & place.at_end[2]),
         ]
         with m.If(streaming & two & same_bank & (lane_groups == 0)):
             m.d.sync += late.eq(~late)
         with m.If(passing):
-            m.d.sync += lane_group.eq(Mux(group_last, 0, lane_group + 1))
-            with m.If(group_last & windowed):
-                m.d.sync += tap_column.eq(Mux(tap_last, 0, tap_column + config.vector_taps))
-
-        # windows
-        moved = (read_column + run.window_stride_x)[:16]
-        with m.If(streaming & windowed):
-            with m.If(reading):
-                m.d.sync += [reads_done.eq(reads_done + 1), read_column.eq(moved)]
-            with m.If(last_pass):
-                m.d.sync += reads_done.eq(0)
-                with m.If(~window_last):
-                    m.d.sync += [
-                        window_y.eq(window_y + 1),
-                        tap_row.eq(tap_row + run.window_width + 1),
-                        row_offset.eq(row_offset + run.window_stride_y),
-                        read_column.eq(column),
-                    ]
-                with m.Else():
-                    following = Mux(place.at_end[2], 0, Mux(reading, moved, read_column) + Mux(step_more, skip, 0))
-                    m.d.sync += [
-                        window_y.eq(0), row_offset.eq(0), column.eq(following), read_column.eq(following),
-                        window_start.eq(window_start + fresh), tap_row.eq(0),
-                    ]  # fmt: skip
-        with m.If(streaming & summing & last_pass):
-            m.d.sync += [window_x.eq(window_x + 1), read_column.eq(moved)]
-            with m.If(window_x == run.window_width):
-                m.d.sync += [
-                    window_x.eq(0),
-                    window_y.eq(window_y + 1),
-                    row_offset.eq(row_offset + run.window_stride_y),
-                    read_column.eq(column),
-                ]
-                with m.If(window_last):
-                    following = Mux(place.at_end[2], 0, column + step_offset)
-                    m.d.sync += [
-                        window_y.eq(0), row_offset.eq(0), column.eq(following), read_column.eq(following),
-                    ]  # fmt: skip
+            m.d.sync += lane_group.eq(Mux(window.group_last, 0, lane_group + 1))
         with m.If(self.start_grant):
-            m.d.sync += [
-                step_offset.eq((front.window_step + 1) * front.window_stride_x),
-                skip.eq((front.window_step - front.window_width).as_unsigned() * front.window_stride_x),
-                Cat(column, read_column, row_offset, window_y, window_x, reads_done, tap_column, tap_row, late).eq(0),
-            ]
+            m.d.sync += late.eq(0)
 
-        window_offset = Mux(windowed | summing, read_column + row_offset, 0)
-        a_address = (place.address[0] + window_offset)[:16]
+        a_address = (place.address[0] + Mux(windowed, window.offset, 0))[:16]
         from_act = (run.a_memory == Memory.ACT) & (operation != Operation.FILL)
         b_now = streaming & two & Mux(same_bank, Mux(lane_groups == 0, late, lane_group == 1), lane_group == 0)
         a_wrap = Mux(run.a_wrap, run.wrap, 0)
@@ -259,7 +195,7 @@ class VectorEngine(wiring.Component):
         ]
 
         # to the datapath: what this cycle's pass is
-        first_tap = Mux(windowed, (window_y == 0) & (tap_column == 0), (window_y == 0) & (window_x == 0))
+        m.d.comb += [getattr(datapath, name).eq(value) for name, value in window.members.items()]
         m.d.comb += [
             datapath.a_data.eq(self.a.data),
             datapath.b_data.eq(self.b.data),
@@ -270,17 +206,9 @@ class VectorEngine(wiring.Component):
             datapath.same_bank.eq(same_bank),
             datapath.read.eq(reading),
             datapath.read_b.eq(b_now),
-            datapath.read_window.eq(reading & windowed),
-            datapath.window_row.eq(window_y),
-            datapath.window_slot.eq(window_start + reads_done),
-            datapath.window_newest.eq(window_start + fresh - 1),
-            datapath.window_width.eq(run.window_width),
+            datapath.read_window.eq(reading & windowed & window.members["read_window"]),
             datapath.lane_group.eq(lane_group),
-            datapath.tap_column.eq(tap_column),
-            datapath.first.eq(first_tap),
             datapath.passing.eq(passing),
-            datapath.word_done.eq(word_done),
-            datapath.tap_place.eq(tap_row + tap_column),
             datapath.set_index.eq(loader.stream_set),
             datapath.descriptor_index.eq(loader.run_descriptor),
             datapath.write_set.eq(loader.write_set),
@@ -307,7 +235,7 @@ class VectorEngine(wiring.Component):
         valid = delay(m, word_done, latency, "write_valid")
         last = delay(m, stream_done, latency, "write_last")
         payload = Cat(offset, run.out_bank, run.out_memory == Memory.ACC, run.signal)
-        late = datapath.late(m, payload, latency, "write_payload")
+        late = delay_in_memory(m, payload, latency, "write_payload")
         offset, bank, to_acc, signal = late[:15], late[15:19], late[19], late[20:24]
         m.d.comb += [self.end.eq(last), self.end_signal.eq(signal)]
         for port, mine, mask in (

@@ -96,12 +96,12 @@ class VectorLoader(wiring.Component):
         with m.If((head.operation == Operation.SUM) & (head.out_memory == Memory.ACC)):
             m.d.comb += descriptor.eq(0)
         depthwise = (head.operation == Operation.DEPTHWISE) | (head.operation == Operation.DEPTHWISE_FIXED)
-        # words of four taps, by a table: a multiplier would be on the longest path
+        # words of taps, by a table: a multiplier would be on the longest path
         with m.If(depthwise), m.Switch(Cat(Value.cast(head.window_width)[:4], Value.cast(head.window_height)[:4])):
             for height in range(config.max_window):
                 for width in range(config.max_window):
                     with m.Case(height << 4 | width):
-                        m.d.comb += taps.eq(-(-(height + 1) * (width + 1) // 4))
+                        m.d.comb += taps.eq(-(-(height + 1) * (width + 1) // (4 // config.element_bytes)))
         is_table = head.operation == Operation.TABLE
         block_words = Signal(8)
         m.d.comb += block_words.eq(parameters + taps)

@@ -21,6 +21,7 @@ __all__ = [
     "descriptor_lanes",
     "descriptor_words",
     "encode_descriptor",
+    "operations_of",
     "pack_taps",
     "parameter_words",
     "tap_words",
@@ -152,6 +153,12 @@ _BLOCK: dict[Operation, tuple[str, ...]] = {
     Operation.DEPTHWISE: ("bias", "multiplier"),
     Operation.DEPTHWISE_FIXED: ("bias", "multiplier", "shift"),
 }
+
+
+def operations_of(config: NpuConfig) -> list[Operation]:
+    """The operations that the data type has."""
+    table = _INT8 if config.dtype == "int8" else _BF16
+    return [one for one in Operation if one in table]
 
 
 def descriptor_lanes(config: NpuConfig, operation: Operation) -> tuple[LaneField, ...]:

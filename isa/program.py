@@ -61,7 +61,7 @@ class Capture:
     """Instruction `instruction` (VECTOR) writes a part of a quantised tensor.
 
     Its (block, y, x) index is the word at batch `batch`, channel block `block` + block,
-    row `y` + y * `step_y`, column `x` + x * `step_x`.
+    row `y` + y * `step_y`, column `x` + x * `step_x`. With `rows_are_blocks`, y counts channel blocks, and block rows.
     """
 
     instruction: int
@@ -72,6 +72,7 @@ class Capture:
     x: int
     step_y: int = 1
     step_x: int = 1
+    rows_are_blocks: bool = False
 
 
 @dataclass(frozen=True)

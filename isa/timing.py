@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from npukit.isa.config import NpuConfig
 
 __all__ = [
+    "ADDER_LATENCY",
     "INSTRUCTION_BYTES",
     "READ_OUTSTANDING",
     "TABLE_LOAD_CYCLES",
@@ -17,6 +18,8 @@ __all__ = [
 ]
 
 INSTRUCTION_BYTES = 32
+ADDER_LATENCY = 6
+"""Cycles of a bf16 machine's fp32 addition."""
 TOKEN_LIMIT = 255
 """Largest value of a token counter (8 bits)."""
 READ_OUTSTANDING = 32
@@ -36,7 +39,7 @@ class Timing:
     @property
     def row_latency(self) -> int:
         """Cycles by which a partial sum in row r + 1 of the array trails row r."""
-        return 1 if self.config.dtype == "int8" else 6
+        return 1 if self.config.dtype == "int8" else ADDER_LATENCY
 
     @property
     def product_latency(self) -> int:
@@ -59,8 +62,32 @@ class Timing:
 
     @property
     def vector_latency(self) -> int:
-        """Cycles from the last pass of a word to its write, the same for every operation."""
-        return 20
+        """Cycles from the last pass of a word to its write, the same for every operation.
+
+        bf16: six cycles up to the products, the additions of a pass one after the other, and 14 for multiplication,
+        addition, limits, collection and rounding.
+        """
+        return 20 if self.config.dtype == "int8" else 20 + ADDER_LATENCY * self.config.vector_taps
+
+    @property
+    def sweep_cycles(self) -> int:
+        """D: bf16: least cycles from a pass of a window operation to the next one that adds to the same sum."""
+        return ADDER_LATENCY * self.config.vector_taps + 2
+
+    @property
+    def sweep_words(self) -> int:
+        """K: bf16: most result words of a window operation whose sums grow together."""
+        return 1 << (self.sweep_cycles - 1).bit_length()
+
+    @property
+    def vector_active(self) -> int:
+        """Most VECTOR instructions that have started and not ended; starts are at least 2 cycles apart."""
+        return self.vector_latency // 2 + 2
+
+    @property
+    def matrix_active(self) -> int:
+        """Most MATRIX instructions that have started and not ended."""
+        return (self.matrix_latency - 1) // max(self.config.array, self.accumulate_latency) + 3
 
     @property
     def parameter_hold(self) -> int:

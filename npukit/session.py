@@ -187,8 +187,6 @@ def _make_device(
 ) -> Device:
     if name == "sim":
         return SimDevice(config, dram, compute=compute)
-    if config.dtype != "int8":
-        raise UsageError(f"the hardware computes int8; the configuration is {config.dtype}")
     # heavy, and not needed by the simulator
     from npukit.driver.rtl_device import RtlDevice
 

@@ -63,6 +63,8 @@ def stream_cycles(config: NpuConfig, vector: Vector) -> int:
     """Cycles in which VECTOR streams one block of an instruction."""
     timing = Timing(config)
     rows, columns = vector.height, vector.width
+    if vector.is_window and config.dtype == "bf16":
+        return _swept_cycles(config, vector)
     if vector.is_window and vector.operation is not Operation.SUM:
         passes = -(-vector.window_width // config.vector_taps) * timing.requantise_passes
         fresh = min(vector.window_step, vector.window_width)
@@ -78,6 +80,25 @@ def stream_cycles(config: NpuConfig, vector: Vector) -> int:
     if vector.has_two_sources and (vector.a_memory, vector.a_bank) == (vector.b_memory, vector.b_bank):
         passes = max(passes, 2)
     return rows * columns * passes
+
+
+def _swept_cycles(config: NpuConfig, vector: Vector) -> int:
+    """Cycles of a block whose results grow together, `sweep_words` at a time."""
+    timing = Timing(config)
+    outputs, columns = vector.height * vector.width, vector.width
+    begins = np.arange(0, outputs, timing.sweep_words)
+    ends = np.minimum(begins + timing.sweep_words, outputs)
+    # the first result of a sweep and of a row reads all columns of its group
+    whole = -(-ends // columns) - -(-begins // columns) + (begins % columns != 0)
+    step, taps = vector.window_step, 1 if vector.operation is Operation.SUM else config.vector_taps
+    sweeps = []
+    for first in range(0, vector.window_width, taps):
+        group = min(taps, vector.window_width - first)
+        words = whole * group + (ends - begins - whole) * min(step, group)
+        sweeps.append(words + (ends - begins) * (timing.requantise_passes - 1))
+    # the next sweep waits for the sums of a short one, but nothing waits for the last one's
+    gaps = np.maximum(0, timing.sweep_cycles - (ends - begins) * timing.requantise_passes)
+    return int((vector.window_height * sum(sweep + gaps for sweep in sweeps) - gaps).sum())
 
 
 def _transfer(config: NpuConfig, instruction: Load | Store) -> list[int]:

@@ -1,7 +1,8 @@
 """Small faults, put in one at a time, that the project's own checks must find.
 
-Faults in `hw/` are for `npukit verify`'s random programs, on a Verilator model of `int8-4x4`; faults in the
-functional simulator for random convolutions and a small network against ONNX Runtime. The tree is never touched:
+Faults in `hw/` are for `npukit verify`'s random programs, on a Verilator model of `int8-4x4` or, for what is of
+floating point, `bf16-4x4`; faults in the functional simulator for random convolutions and a small network against
+ONNX Runtime, or, in bf16, for the RTL. The tree is never touched:
 the packages are copied to a temporary folder, changed there, and run from there.
 
 A mutant of its own takes the better part of a minute to build. Most are therefore built together: each block that
@@ -30,7 +31,7 @@ from types import ModuleType
 __all__ = ["MUTANTS", "ROOT", "Mutant", "TableError", "patched"]
 
 ROOT = Path(__file__).resolve().parent.parent
-CONFIG = "int8-4x4"
+CONFIG, FLOATS = "int8-4x4", "bf16-4x4"
 FOLDERS = ("isa", "sim", "driver", "compiler", "hw", "fpga")
 TESTS = ("mutants.py", "properties.py")
 UNCHANGED = "unchanged"
@@ -65,20 +66,21 @@ class Mutant:
     file: str
     old: str
     new: str
+    config: str = CONFIG
 
     @property
     def check(self) -> str:
         """What has to find it: `rtl` or `sim`."""
-        return "rtl" if self.file.startswith("hw/") else "sim"
+        return "rtl" if self.file.startswith("hw/") or self.config == FLOATS else "sim"
 
 
-def _hw(file: str, *faults: tuple[str, str, str]) -> list[Mutant]:
+def _in(file: str, *faults: tuple[str, str, str], config: str = CONFIG) -> list[Mutant]:
     stem = Path(file).stem
-    return [Mutant(f"{stem}_{name}", file, old, new) for name, old, new in faults]
+    return [Mutant(f"{stem}_{name}", file, old, new, config) for name, old, new in faults]
 
 
 MUTANTS: tuple[Mutant, ...] = (
-    *_hw(
+    *_in(
         "hw/bursts.py",
         ("page_limit", "(1 << _PAGE) - following[:_PAGE]", "(2 << _PAGE) - following[:_PAGE]"),
         ("longest_ignores_alignment", "longest - following[:bus_bits])", "longest)"),
@@ -86,7 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("plane_start_stays", "Mux(last_row, moved, plane_start)", "plane_start"),
         ("last_row_of_each_plane", "return start, last_row & (planes == 0)", "return start, planes == 0"),
     ),
-    *_hw(
+    *_in(
         "hw/load.py",
         ("border_right", "(column > run.pad_left + run.words)", "(column >= run.pad_left + run.words)"),
         ("border_top", "(row < run.pad_top)", "(row <= run.pad_top)"),
@@ -97,27 +99,27 @@ MUTANTS: tuple[Mutant, ...] = (
         ("pad_value", "Mux(border, pad, word)", "Mux(border, 0, word)"),
         ("frees_other_bank", "self.end_bank.eq(run.bank)", "self.end_bank.eq(waiting.bank)"),
     ),
-    *_hw(
+    *_in(
         "hw/loops.py",
         ("ring_mask", "(C(full, RING_BITS) << wrap)", "(C(full, RING_BITS) << wrap + 1)"),
         ("inner_loops_go_on", "for inner in range(level, self.levels):", "for inner in range(level, level + 1):"),
     ),
-    *_hw(
+    *_in(
         "hw/fetch.py",
         ("credit", "+ want <= capacity", "+ want < capacity"),
         ("arrival", "(dispatched != arrived)", "(dispatched != asked)"),
     ),
-    *_hw(
+    *_in(
         "hw/tokens.py",
         ("not_taken", "tokens + more - fewer", "tokens + more"),
         ("lost_when_both_meet", "tokens + more - fewer", "tokens + (more & ~fewer) - fewer"),
     ),
-    *_hw(
+    *_in(
         "hw/ports.py",
         ("no_priority", "allowed & ~Cat(*before).any()", "allowed"),
-        ("one_holder", "_HOLDER_BITS = 4", "_HOLDER_BITS = 1"),
+        ("one_holder", "bits_for(max(timing.matrix_active, timing.vector_active))", "1"),
     ),
-    *_hw(
+    *_in(
         "hw/matrix.py",
         ("swap_early", 'step_first, 2, "swap")', 'step_first, 1, "swap")'),
         ("hazard_gap", "hazard_left.eq(hazard)]", "hazard_left.eq(hazard - 1)]"),
@@ -125,73 +127,140 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tile_early", "(rows_left <= 1) & (~shadow | begin)", "(rows_left <= 2) & (~shadow | begin)"),
         ("first_word_of_step", "(words.index[4] == 0) & (words.index[5] == 0)", "words.index[5] == 0"),
     ),
-    *_hw(
+    *_in(
         "hw/array.py",
         ("weight_skew", '.as_signed(), column, f"weight_{column}")', '.as_signed(), 0, f"weight_{column}")'),
         ("weight_row", "(row_index == row)", "(row_index[:-1] == row)"),
         ("sum_one_bit_short", "16 + exact_log2(size)", "15 + exact_log2(size)"),
     ),
-    *_hw(
+    *_in(
         "hw/memory.py",
         ("bank_compare", "(client.bank == bank)", "(client.bank[1:] == bank >> 1)"),
     ),
-    *_hw(
+    *_in(
         "hw/vector.py",
-        ("window_reads", "Mux(first_column | step_more, run", "Mux(first_column, run"),
-        ("window_skip", "Mux(step_more, skip, 0)", "0"),
-        ("window_slot", "window_newest.eq(window_start + fresh - 1)", "window_newest.eq(window_start + fresh)"),
-        ("tap_row", "tap_row + run.window_width + 1", "tap_row + run.window_width"),
-        ("sum_step", "(front.window_step + 1) * front", "front.window_step * front"),
         ("same_bank_sources_at_once", "Mux(lane_groups == 0, late,", "Mux(lane_groups == 0, 1,"),
         ("block_done", "word_done & place.at_end[1] & place.at_end[2]", "word_done & place.at_end[2]"),
     ),
-    *_hw(
+    *_in(
+        "hw/vector_windows.py",
+        ("window_reads", "Mux(first_column | step_more, run", "Mux(first_column, run"),
+        ("window_skip", "Mux(step_more, skip, 0)", "0"),
+        ("window_slot", '"window_newest": window_start + fresh - 1', '"window_newest": window_start + fresh'),
+        ("tap_row", "tap_row.eq(tap_row + run.window_width + 1),\n                        row_offset",
+         "tap_row.eq(tap_row + run.window_width),\n                        row_offset"),
+        ("sum_step", "(front.window_step + 1) * front.window_stride_x),\n                skip",
+         "front.window_step * front.window_stride_x),\n                skip"),
+    ),
+    *_in(
+        "hw/vector_windows.py",
+        ("sweep_gap", "last_sweep | (gap <= 1)", "last_sweep | (gap <= 2)"),
+        ("chunk_column", "Mux(fresh_chunk, column, kept_column)", "kept_column"),
+        ("next_row", "ends | place.at_end[2] | far", "ends | far"),
+        ("first_of_sweep", "(place.index[2] == 0) | (count == 0) | far", "(place.index[2] == 0) | far"),
+        ("sweep_tap_row", "tap_row.eq(tap_row + run.window_width + 1),\n                ]\n        with",
+         "tap_row.eq(tap_row + run.window_width),\n                ]\n        with"),
+        config=FLOATS,
+    ),
+    *_in(
         "hw/vector_loader.py",
         ("set_let_go_early", "parameter_hold - 1", "parameter_hold - 2"),
         ("next_set", "self.stream_set ^ self.streaming", "self.stream_set"),
         ("one_descriptor", "front_descriptor_index.eq(~front_descriptor_index)",
          "front_descriptor_index.eq(front_descriptor_index)"),
     ),
-    *_hw(
-        "hw/vector_datapath.py",
+    *_in(
+        "hw/vector_base.py",
         ("window_width", "Cat(column + tap <= width", "Cat(column + tap < width"),
         ("window_turn", "turn.eq((first + (banks - 1 - bank)) >> bank_bits)", "turn.eq(first >> bank_bits)"),
+    ),
+    *_in(
+        "hw/int8_datapath.py",
         ("maximum_beside_window", "Mux(inside, element, 0x80)", "Mux(inside, element, 0)"),
         ("table_sign", "Value.cast(source)[:8] ^ 0x80", "Value.cast(source)[:8]"),
         ("convert_limit", "Mux(word > 127, 127", "Mux(word > 128, 127"),
     ),
-    *_hw(
+    *_in(
+        "hw/bf16.py",
+        ("sum_tie", "rounded.eq(kept + (half & (rest | kept[0])))", "rounded.eq(kept + half)"),
+        ("sum_below", "lost = lost | (bit & value[: min(step, 27)].any())", "lost = lost"),
+        ("infinities_cancel", '(exponent_field(small.at(1)) == INFINITE)', "Const(0, 1)"),
+        ("nothing_times_infinity", "invalid | (zero & infinite)", "invalid"),
+        ("underflow", "exponent <= 127", "exponent < 127"),
+        ("product_tie", 'kept + (half & (rest | kept[0])), "rounded")', 'kept + half, "rounded")'),
+        ("nan_loses", "one[31] & ~_is_nan(one, 23) for one", "one[31] for one"),
+        ("limits_cross", "Mux(crossed, high, low)", "low"),
+        ("half_tie", "value[:15].any() | value[16]", "1"),
+        config=FLOATS,
+    ),
+    *_in(
+        "hw/bf16_array.py",
+        ("weights_early", 'delay_in_memory(m, weight, slope - 1,', 'delay_in_memory(m, weight, slope - 2,'),
+        ("swap_late", 'delay(m, self.swap, row * slope,', 'delay(m, self.swap, row * slope + (row == 3),'),
+        config=FLOATS,
+    ),
+    *_in(
+        "hw/bf16_datapath.py",
+        ("maximum_beside_window", "Mux(inside, element, MINUS_INFINITY >> 16)", "element"),
+        ("weight_beside_window", "Mux(inside, weights[tap][k], 0)", "weights[tap][k]"),
+        ("copy_rounds", "Mux(raw, value[16:], narrowed(value))", "narrowed(value)"),
+        ("sum_scaled_into_acc", "summed = (operation == Operation.SUM) & ~to_acc",
+         "summed = operation == Operation.SUM"),
+        ("bias_of_depthwise", "(Operation.REQUANTIZE, Operation.DEPTHWISE))", "(Operation.REQUANTIZE,))"),
+        ("sums_of_others", "Cat(self.lane_group[: exact_log2(passes)], self.sum_place)",
+         "Cat(self.lane_group[: exact_log2(passes)], self.sum_place[:-1])"),
+        config=FLOATS,
+    ),
+    *_in(
+        "hw/loops.py",
+        ("kept_late", "with m.If(self.keep):", "with m.If(self.keep & ~self.step):"),
+        config=FLOATS,
+    ),
+    *_in(
+        "sim/bfloat16.py",
+        ("subnormal_sums", "return flush(flush(a) + flush(b))", "return flush(a) + flush(b)"),
+        ("half_tie", "+ (bits >> np.uint32(16) & np.uint32(1))", "+ np.uint32(1)"),
+        ("maximum_of_nan", "(value > best) | np.isnan(value)", "value > best"),
+        ("limit_order", "return np.where(raised > most, most, raised)",
+         "return np.where(raised < least, least, np.where(raised > most, most, raised))"),
+        ("sum_by_columns", "add(total, values[:, :, :, row, column])",
+         "add(total, values.swapaxes(3, 4).reshape(values.shape)[:, :, :, row, column])"),
+        ("from_the_last_row", "for row in range(size):\n                    value",
+         "for row in range(size - 1, -1, -1):\n                    value"),
+        config=FLOATS,
+    ),
+    *_in(
         "hw/requantize.py",
         ("tie", "even = half & (lost | whole[0])", "even = half"),
         ("saturation", "Mux(overflow, limit, whole)", "whole"),
         ("upper_half", 'register(4, right(1), "right_if_lower")', 'register(4, right(0), "right_if_lower")'),
     ),
-    *_hw(
+    *_in(
         "hw/fixed_point.py",
         ("half_of_negative", "half & (lost | ~negative)", "half"),
         ("high_rounding_bit", "product[33]).as_signed(), product[0]", "product[33]).as_signed(), product[1]"),
     ),
-    *_hw("hw/float32.py", ("tie", "return whole, Mux(tie, whole[0], half)", "return whole, half")),
-    *_hw(
+    *_in("hw/float32.py", ("tie", "return whole, Mux(tie, whole[0], half)", "return whole, half")),
+    *_in(
         "hw/two_source.py",
         ("product_half", "product.at(2)[:11])", "product.at(2)[:10])"),
         ("source_rounding", "rounds_away(value[0], lost, value[-1])", "value[0] & lost"),
     ),
-    *_hw(
+    *_in(
         "hw/store.py",
         ("strobe_stays", "kept_strobe.eq(0)", "kept_strobe.eq(kept_strobe)"),
         ("buffer_place", "stored_at.eq(count - pop)", "stored_at.eq(count)"),
         ("ends_at_first_response", "self.end.eq(self.response & responses.r_data[0])", "self.end.eq(self.response)"),
         ("frees_other_bank", "self.free_bank.eq(run.bank)", "self.free_bank.eq(waiting.bank)"),
     ),
-    *_hw(
+    *_in(
         "hw/core.py",
         ("drain_ignored", " & (~header.drain | (in_flight == 0))", ""),
         ("any_token_will_do", "((header.wait & ~there) == 0)", "((header.wait == 0) | ((header.wait & there) != 0))"),
         ("busy_counter", 'f"{name}_busy").eq(engine.start_grant | (active != 0))', 'f"{name}_busy").eq(active != 0)'),
         ("load_before_fetch", "Mux(held, holder, ~fetch.request_valid)", "Mux(held, holder, load_wants)"),
     ),
-    *_hw(
+    *_in(
         "sim/numerics.py",
         ("rounds_down", "np.rint(total.astype(np.float32) * multiplier)",
          "np.floor(total.astype(np.float32) * multiplier)"),
@@ -201,12 +270,12 @@ MUTANTS: tuple[Mutant, ...] = (
         ("add_without_offset", "fused_multiply_add(b.astype(np.float32), rb, offset)",
          "fused_multiply_add(b.astype(np.float32), rb, np.float32(0))"),
     ),
-    *_hw(
+    *_in(
         "sim/functional.py",
         ("border_top_and_bottom", "(load.pad_top, load.pad_bottom),", "(load.pad_bottom, load.pad_top),"),
         ("accumulate_ignored", "if matrix.accumulate else None", "if False else None"),
     ),
-    *_hw(
+    *_in(
         "sim/int8_datapath.py",
         ("pad_value", "return np.uint8(value & 0xFF).astype(np.int8)", "return np.uint8(0).astype(np.int8)"),
         ("maximum_of_rows_only", "a.max(axis=(3, 4))", "a[:, :, :, :, 0].max(axis=3)"),
@@ -214,7 +283,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("per_channel_multiplier", "multiplier = blocks[:, 1].view(np.float32)[:, None, None]",
          "multiplier = blocks[:, 1, :1].view(np.float32)[:, None, None]"),
     ),
-    *_hw(
+    *_in(
         "sim/addressing.py",
         ("kernel_column", "(matrix.kernel_width, matrix.act_stride_kernel_x)",
          "(matrix.kernel_width, matrix.act_stride_x)"),
@@ -248,11 +317,11 @@ def _child(options: argparse.Namespace) -> None:
     if options.child == "together":
         _child_together(options.seed, options.programs, options.only)
     else:
-        run = _child_rtl if options.child == "rtl" else _child_sim
-        print(json.dumps(run(options.seed, options.programs)))
+        run = _child_sim if options.child == "sim" else _child_rtl
+        print(json.dumps(run(options.config, options.seed, options.programs)))
 
 
-def _child_rtl(seed: int, programs: int, verilog: str | None = None) -> dict:
+def _child_rtl(name: str, seed: int, programs: int, verilog: str | None = None) -> dict:
     from npukit.driver.rtl_device import RtlDevice
     from npukit.isa.config import PRESETS
 
@@ -260,12 +329,11 @@ def _child_rtl(seed: int, programs: int, verilog: str | None = None) -> dict:
     from npukit.verify.generator import random_program
     from npukit.verify.runner import random_dram
 
-    config = PRESETS[CONFIG]
+    config = PRESETS[name]
     with RtlDevice(config, verilog=verilog, optimise=False, progress=lambda _: None) as device:
         for index in range(programs):
-            name = f"{seed}/{index}"
-            made = random_program(config, name)
-            outcome = compare_program(device, made.instructions, made.memory, random_dram(name))
+            made = random_program(config, f"{seed}/{index}")
+            outcome = compare_program(device, made.instructions, made.memory, random_dram(made.seed))
             if outcome.first is not None:
                 error = outcome.first["what"] == "error"
                 found = ["bits"] * bool(outcome.bits) + ["cycles"] * bool(outcome.cycles)
@@ -279,7 +347,7 @@ def _child_together(seed: int, programs: int, names: list[str]) -> None:
     for number, name in enumerate([UNCHANGED, *names]):
         choice.write_text(f"{number:02x}")
         begun = time.perf_counter()
-        found = _child_rtl(seed, programs, verilog)
+        found = _child_rtl(CONFIG, seed, programs, verilog)
         print(json.dumps({"name": name, "seconds": time.perf_counter() - begun, **found}), flush=True)
 
 
@@ -371,7 +439,7 @@ endmodule
     return component_verilog(Core(PRESETS[CONFIG]), MODULE) + selector
 
 
-def _child_sim(seed: int, cases: int) -> dict:
+def _child_sim(name: str, seed: int, cases: int) -> dict:
     """The digits network first: it adds, pools and averages, which convolutions do not."""
     import onnx
     import properties
@@ -381,7 +449,7 @@ def _child_sim(seed: int, cases: int) -> dict:
 
     try:
         model = onnx.load_from_string(zoo.load("digits"))
-        session = Session(model, config=CONFIG, capture=True)
+        session = Session(model, config=name, capture=True)
         inputs = {"image": zoo.digits_heldout()[0][0]}
         found = compare(session, Oracle(model), inputs, session.run(inputs))
     except Exception as error:
@@ -410,14 +478,14 @@ class _Workspace:
         for name in TESTS:
             shutil.copy(ROOT / "tests" / name, folder)
 
-    def run(self, mutant: Mutant | None, check: str, options: argparse.Namespace) -> dict:
+    def run(self, mutant: Mutant | None, check: str, config: str, options: argparse.Namespace) -> dict:
         """Put the fault in, run the check, take it out."""
         path = self.folder / "npukit" / mutant.file if mutant else None
         original = path.read_bytes() if path else b""
         try:
             if mutant and path:
                 path.write_text(patched(mutant, original.decode()))
-            lines, problem = self._start(check, options, [])
+            lines, problem = self._start(check, options, ["--config", config])
             return {"problem": problem} if problem else json.loads(lines[-1])
         finally:
             if path:
@@ -512,17 +580,17 @@ class _Run:
         for name in missing:
             self.note(name, {"problem": problem}, 0, "programs")
 
-    def alone(self, folder: Path, chosen: list[tuple[str, Mutant | None, str]]) -> None:
+    def alone(self, folder: Path, chosen: list[tuple[str, Mutant | None, str, str]]) -> None:
         """One after the other, or as many at once as asked for."""
         jobs = self.options.jobs
         free = [_Workspace(folder / str(job)) for job in range(jobs)]
 
-        def work(one: tuple[str, Mutant | None, str]) -> None:
-            name, mutant, check = one
+        def work(one: tuple[str, Mutant | None, str, str]) -> None:
+            name, mutant, check, config = one
             begun = time.perf_counter()
             workspace = free.pop()
             try:
-                found = workspace.run(mutant, check, self.options)
+                found = workspace.run(mutant, check, config, self.options)
             finally:
                 free.append(workspace)
             self.note(name, found, time.perf_counter() - begun, "programs" if check == "rtl" else "convolutions")
@@ -540,6 +608,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the first program (default: 1)")
     parser.add_argument("--programs", type=int, default=300, metavar="N", help="random programs (default: 300)")
     parser.add_argument("--cases", type=int, default=100, metavar="N", help="random convolutions (default: 100)")
+    parser.add_argument("--config", default=CONFIG, help=argparse.SUPPRESS)
     parser.add_argument("--child", choices=("rtl", "sim", "together"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -557,12 +626,13 @@ def main() -> int:
     mutants = [mutant for mutant in MUTANTS if mutant.name in options.only or not options.only]
     run = _Run(options)
     with tempfile.TemporaryDirectory(prefix="npukit-mutants-") as name:
-        alone: list[tuple[str, Mutant | None, str]] = [(one.name, one, one.check) for one in mutants]
+        alone: list[tuple[str, Mutant | None, str, str]] = [(one.name, one, one.check, one.config) for one in mutants]
         if not options.only:
-            together = [one for one in mutants if one.file in TOGETHER]
+            together = [one for one in mutants if one.file in TOGETHER and one.config == CONFIG]
             run.together(Path(name, "together"), together)
             rest = [one for one in alone if one[1] not in together]
-            alone = [(f"{UNCHANGED}_{check}", None, check) for check in ("rtl", "sim")] + rest
+            checks = [("rtl", CONFIG), ("rtl", FLOATS), ("sim", CONFIG)]
+            alone = [(f"{UNCHANGED}_{check}_{config}", None, check, config) for check, config in checks] + rest
         run.alone(Path(name), alone)
     caught = ", ".join(f"{count} by {by}" for by, count in sorted(run.outcomes.items()))
     print(f"{sum(run.outcomes.values())} of {len(mutants)} mutants caught ({caught})")

@@ -1,4 +1,5 @@
-"""Whole networks: simulator against ONNX Runtime in every quantised tensor, and RTL against simulator.
+"""Whole networks: simulator against ONNX Runtime in every quantised tensor, or, in bf16, against ordered sums in every
+layer, and RTL against simulator.
 
 `make networks`; minutes, most of them Verilator's. Exit code 1 when anything differs.
 """
@@ -11,11 +12,13 @@ import numpy as np
 
 from npukit import Session, zoo
 from npukit.compare import Oracle, compare
+from npukit.compare_floats import compare_floats
 from npukit.zoo.build import images
 
 __all__ = ["main"]
 
 NETWORKS = ("resnet18", "resnet50", "mobilenetv2")
+FLOAT_NETWORKS = ("digits", "resnet18", "mobilenetv2")
 ON_RTL = ("mobilenetv2", "resnet18")
 SEEDS = 3
 
@@ -35,12 +38,31 @@ def against_onnx_runtime(name: str, seed: int, config: str) -> bool:
     return found.mismatches == 0 and found.tensors == found.tensors_total
 
 
-def on_rtl(name: str, config: str) -> bool:
+def _image(name: str, seed: int) -> dict[str, np.ndarray]:
+    return {"image": zoo.digits_heldout()[0][seed % 100] if name == "digits" else images(1, (3, 224, 224), seed)}
+
+
+def against_ordered_sums(name: str, seed: int, config: str) -> bool:
+    """An fp32 network, rounded to bfloat16, on one image of its own."""
+    session = Session(zoo.load(name, "fp32", seed=seed), config, capture=True, fallback="none")
+    inputs = _image(name, 1000 + seed)
+    found = compare_floats(session, inputs, session.run(inputs))
+    tensor, error = found.worst
+    print(
+        f"{name} in bf16, seed {seed}: {found.mismatches} mismatches in {found.elements} elements of {found.tensors} "
+        f"of {found.tensors_total} layers; at most {100 * error:.1f} % of the range from fp32, in {tensor}; "
+        f"{session.profile.cycles} cycles, {100 * session.profile.utilization:.1f} % of the MACs",
+        flush=True,
+    )
+    return found.mismatches == 0 and found.tensors == found.tensors_total
+
+
+def on_rtl(name: str, precision: str, config: str) -> bool:
     """A network on both devices: outputs, cycles, counters, and the cycles of every layer."""
-    inputs = {"image": images(1, (3, 224, 224), 2000)}
+    inputs = _image(name, 2000)
     runs = []
     for device in ("sim", "rtl"):
-        session = Session(zoo.load(name), config, device)
+        session = Session(zoo.load(name, precision), config, device)
         start = time.perf_counter()
         outputs = session.run(inputs)
         runs.append((session.profile, outputs, time.perf_counter() - start))
@@ -53,7 +75,7 @@ def on_rtl(name: str, config: str) -> bool:
     }
     wrong = [key for key, equal in same.items() if not equal]
     verdict = f"{', '.join(wrong)} differ" if wrong else "outputs, cycles, counters and layers equal"
-    print(f"{name} on the RTL: {verdict}; {theirs.cycles} cycles in {seconds:.0f} s", flush=True)
+    print(f"{name} {precision} on the RTL: {verdict}; {theirs.cycles} cycles in {seconds:.0f} s", flush=True)
     return not wrong
 
 
@@ -61,11 +83,14 @@ def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default="int8-16x16", help="preset or TOML file (default: int8-16x16)")
+    parser.add_argument("--floats", default="bf16-16x16", help="the same for fp32 models (default: bf16-16x16)")
     parser.add_argument("--no-rtl", action="store_true", help="simulator against ONNX Runtime alone")
     options = parser.parse_args()
     good = [against_onnx_runtime(name, seed, options.config) for name in NETWORKS for seed in range(SEEDS)]
+    good += [against_ordered_sums(name, seed, options.floats) for name in FLOAT_NETWORKS for seed in range(SEEDS)]
     if not options.no_rtl:
-        good += [on_rtl(name, options.config) for name in ON_RTL]
+        good += [on_rtl(name, "int8", options.config) for name in ON_RTL]
+        good.append(on_rtl("digits", "fp32", options.floats))
     return 0 if all(good) else 1
 
 

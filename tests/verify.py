@@ -1,7 +1,7 @@
 """Random programs on simulator and RTL over a table of configurations: `make verify`, `make verify-long`.
 
-Passes when not one bit and not one cycle differs, and, over all configurations together, every coverage item
-was hit 20 times or more.
+Passes when not one bit and not one cycle differs, and, over all configurations of a data type together, every
+coverage item was hit 20 times or more.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from npukit.verify.coverage import coverage_items
 from npukit.verify.runner import verify
 
 BASE = PRESETS["int8-4x4"]
+FLOATS = PRESETS["bf16-4x4"]
 TABLE: dict[str, tuple[NpuConfig, int]] = {
     "int8-4x4": (BASE, 1000),
     "int8-8x8": (PRESETS["int8-8x8"], 1000),
@@ -37,6 +38,14 @@ TABLE: dict[str, tuple[NpuConfig, int]] = {
         ),
         200,
     ),
+    "bf16-4x4": (FLOATS, 1000),
+    "bf16-8x8": (PRESETS["bf16-8x8"], 1000),
+    "bf16 4x4, one lane, one tap, bus 4": (
+        replace(FLOATS, vector_lanes=1, fma_lanes=2, vector_taps=1, bus_bytes=4, act_banks=2, acc_depth=61), 200,
+    ),
+    "bf16 8x8, five taps, few lanes, queue 1": (
+        replace(PRESETS["bf16-8x8"], vector_lanes=2, fma_lanes=1, vector_taps=5, queue_depth=1, bus_bytes=16), 200,
+    ),
 }  # fmt: skip
 """Name -> configuration and programs. Each program has a DRAM of its own, with latencies from 1 to 100."""
 LEAST_HITS = 20
@@ -50,7 +59,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="NAME", choices=TABLE, help="one configuration of the table")
     parser.add_argument("-o", "--output", default="build/verify", help="folder for programs that differ")
     options = parser.parse_args()
-    total: Counter[str] = Counter()
+    totals: dict[str, Counter[str]] = {"int8": Counter(), "bf16": Counter()}
     wrong = 0
     for name, (config, count) in TABLE.items():
         if options.only not in (None, name):
@@ -59,7 +68,7 @@ def main() -> int:
         with RtlDevice(config) as device:
             built = time.perf_counter()
             result = verify(device, options.seed, count * options.factor, Path(options.output))
-        total.update(result.coverage)
+        totals[config.dtype].update(result.coverage)
         found = result.to_json()
         print(
             f"{name}: {result.programs} programs, {result.cycles} cycles, {result.bit_mismatches} bits and "
@@ -71,7 +80,12 @@ def main() -> int:
         if result.first_divergence is not None:
             wrong += 1
             print(f"  {result.first_divergence}")
-    rare = {item: total[item] for item in coverage_items() if total[item] < LEAST_HITS}
+    rare = {
+        f"{config.dtype} {item}": totals[config.dtype][item]
+        for config in (BASE, FLOATS)
+        for item in coverage_items(config)
+        if totals[config.dtype][item] < LEAST_HITS
+    }
     if rare and options.only is None:
         print(f"hit fewer than {LEAST_HITS} times: {rare}")
         wrong += 1

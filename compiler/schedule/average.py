@@ -87,21 +87,29 @@ def _sum(
     out_pitch: int, out_plane: int, blocks: int, out_memory: Memory,
     parameters: Buffer | None = None, capture: CaptureBox | None = None,
 ) -> None:  # fmt: skip
-    """Sum windows over size[0] x size[1] words; results `out_pitch` apart."""
+    """Sum windows over size[0] x size[1] words; results `out_pitch` apart.
+
+    Where there is one row of windows, the channel blocks take the place of rows: sums of bf16 grow together within a
+    block of an instruction only.
+    """
     most = average_window(builder.config)
     for row_index, (first_y, rows, tall) in enumerate(_windows(size[0], most)):
         for column_index, (first_x, columns, wide) in enumerate(_windows(size[1], most)):
+            loops = [(blocks, plane, out_plane), (rows, tall * pitch, out_pitch)]
+            if rows == 1:
+                loops.reverse()
+            (outer, a_block, out_block), (inner, a_row, out_row) = loops
             instruction = Vector(
                 operation=Operation.SUM,
-                blocks=blocks,
-                height=rows,
+                blocks=outer,
+                height=inner,
                 width=columns,
                 a_memory=source.buffer.memory,
-                a_stride_block=plane if blocks > 1 else 0,
-                a_stride_y=tall * pitch if rows > 1 else 0,
+                a_stride_block=a_block if outer > 1 else 0,
+                a_stride_y=a_row if inner > 1 else 0,
                 out_memory=out_memory,
-                out_stride_block=out_plane if blocks > 1 else 0,
-                out_stride_y=out_pitch if rows > 1 else 0,
+                out_stride_block=out_block if outer > 1 else 0,
+                out_stride_y=out_row if inner > 1 else 0,
                 out_stride_x=1,
                 window_height=tall,
                 window_width=wide,
@@ -132,7 +140,7 @@ def _average_tile(
     count = blocks[1] - blocks[0]
     out = Buffer(Memory.ACT, count, layer.output)
     final = Operand("out", out, write=True)
-    capture = CaptureBox(layer.output, batch, blocks[0], 0, 0)
+    capture = CaptureBox(layer.output, batch, blocks[0], 0, 0, rows_are_blocks=True)
 
     def finish(source: Operand, size: tuple[int, int]) -> None:
         parameters = builder.parameters(layer.node, Operation.SUM, dict(layer.values), [])

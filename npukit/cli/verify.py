@@ -50,7 +50,6 @@ def _run(options: argparse.Namespace) -> int:
     config = chosen_config(options, NpuConfig())
     assert config is not None
     say_config(options, config)
-    _check(config)
     from npukit.driver.rtl_device import RtlDevice
     from npukit.verify.runner import verify
 
@@ -83,11 +82,6 @@ def _run(options: argparse.Namespace) -> int:
     return 1 if result.first_divergence is not None else 0
 
 
-def _check(config: NpuConfig) -> None:
-    if config.dtype != "int8":
-        raise UsageError(f"the hardware computes int8; the configuration is {config.dtype}")
-
-
 def _describe(first: dict) -> str:
     text = "first difference: " + ", ".join(f"{key} {value}" for key, value in first.items())
     if "file" in first:
@@ -105,7 +99,6 @@ def _replay(options: argparse.Namespace) -> int:
     except OSError as error:
         raise UsageError(f"cannot read {options.replay}: {error.strerror}") from None
     say_config(options, program.config)
-    _check(program.config)
     try:
         dram = DramModel(
             latency=options.dram_latency, read_bursts=options.read_bursts, write_bursts=options.write_bursts

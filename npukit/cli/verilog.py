@@ -3,7 +3,6 @@
 import argparse
 
 from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config
-from npukit.errors import UsageError
 from npukit.isa.config import NpuConfig
 from npukit.npufile import check_writable, write_bytes
 
@@ -27,8 +26,6 @@ def _run(options: argparse.Namespace) -> int:
     config = chosen_config(options, NpuConfig())
     assert config is not None
     say_config(options, config)
-    if config.dtype != "int8":
-        raise UsageError(f"the hardware computes int8; the configuration is {config.dtype}")
     check_writable(options.output)
     from npukit.hw.verilog import core_verilog
 

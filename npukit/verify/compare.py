@@ -31,6 +31,8 @@ class Outcome:
     cycles: int
     schedule: Schedule
     first: dict[str, Any] | None
+    memory: NDArray[np.uint8]
+    """DRAM as the simulator left it."""
     rtl_seconds: float = 0.0
 
 
@@ -78,12 +80,12 @@ def compare_program(
         seconds = perf_counter() - begun
         seen = device.instruction_cycles(instructions)
         actual_memory = device.read_memory(0, memory.size)
-        reading = read_back(config, written)
+        reading = read_back(config, written, machine.acc)
         device.max_cycles = 100 * reading.mask.size + 10_000
         _run(device, reading.instructions, reading.image)
         actual = device.read_memory(0, reading.image.size)
     except DeviceError as error:
-        return Outcome(1, 1, schedule, {"what": "error", "message": str(error)})
+        return Outcome(1, 1, schedule, {"what": "error", "message": str(error)}, expected_memory)
     machine.dram = reading.image.copy()
     for instruction in reading.instructions:
         machine.execute(instruction)
@@ -116,11 +118,11 @@ def compare_program(
             "what": "DRAM", "byte": at, "simulator": int(expected_memory[at]), "rtl": int(actual_memory[at]),
         }  # fmt: skip
     mine, theirs = (
-        image.view(np.int8).reshape(-1, config.array)[: len(reading.mask)] for image in (machine.dram, actual)
+        image.view(machine.act.dtype).reshape(-1, config.array)[: len(reading.mask)] for image in (machine.dram, actual)
     )
     words = (mine != theirs).any(axis=1) & reading.mask
     bits += int(words.sum())
     if words.any() and first is None:
         at = int(np.nonzero(words)[0][0])
         first = {**reading.place(at), "simulator": mine[at].tolist(), "rtl": theirs[at].tolist()}
-    return Outcome(bits, cycles, schedule, first, seconds)
+    return Outcome(bits, cycles, schedule, first, expected_memory, seconds)

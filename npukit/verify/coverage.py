@@ -3,8 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import parameter_words
+from npukit.isa.descriptors import operations_of, parameter_words
 from npukit.isa.instructions import (
     ENGINES,
     TWO_SOURCE_OPERATIONS,
@@ -12,14 +15,14 @@ from npukit.isa.instructions import (
     Load,
     Matrix,
     Memory,
-    Operation,
     Store,
     Vector,
 )
+from npukit.isa.timing import Timing
 from npukit.sim.addressing import bank_depth, dram_operand, operands
 from npukit.sim.timing import Schedule
 
-__all__ = ["cover", "coverage_items"]
+__all__ = ["cover", "cover_values", "coverage_items"]
 
 _STALLS = (
     *(f"{engine.name.lower()}_{cause}" for engine in ENGINES for cause in ("token", "port")),
@@ -35,15 +38,34 @@ _TRAITS = (
 )  # fmt: skip
 
 
-def coverage_items() -> list[str]:
-    """Every item that a run should hit."""
+_SWEPT_TRAITS = ("several_chunks", "sweep_waits", "chunk_ends_in_row")
+_SPECIAL = ("zero", "negative_zero", "subnormal", "infinity", "nan")
+
+
+def coverage_items(config: NpuConfig) -> list[str]:
+    """Every item that runs on such configurations should hit."""
+    floats = config.dtype == "bf16"
     return [
-        *(f"operation_{one.name}" for one in Operation),
+        *(f"operation_{one.name}" for one in operations_of(config)),
         *(f"load_{memory.name}" for memory in (Memory.ACT, Memory.WGT, Memory.PAR)),
         *(f"token_{a.name}_{b.name}" for a in ENGINES for b in ENGINES if a is not b),
         *(f"stall_{name}" for name in _STALLS),
-        *(f"trait_{name}" for name in _TRAITS),
+        *(f"trait_{name}" for name in (*_TRAITS, *(_SWEPT_TRAITS if floats else ()))),
+        *(f"{kind}_{name}" for kind in ("read", "stored") for name in (_SPECIAL if floats else ())),
     ]
+
+
+def cover_values(kind: str, bits: NDArray[np.uint16], counts: Counter[str]) -> None:
+    """Count which special values are among bfloat16 data, once each."""
+    exponent, mantissa, negative = bits >> 7 & 0xFF, bits & 0x7F, bits >> 15 == 1
+    found = {
+        "zero": (exponent == 0) & (mantissa == 0) & ~negative,
+        "negative_zero": (exponent == 0) & (mantissa == 0) & negative,
+        "subnormal": (exponent == 0) & (mantissa != 0),
+        "infinity": (exponent == 0xFF) & (mantissa == 0),
+        "nan": (exponent == 0xFF) & (mantissa != 0),
+    }
+    counts.update(f"{kind}_{name}" for name, places in found.items() if places.any())
 
 
 def cover(config: NpuConfig, instructions: Sequence[Instruction], schedule: Schedule, counts: Counter[str]) -> None:
@@ -131,3 +153,15 @@ def _cover_vector(config: NpuConfig, one: Vector, seen: set[str]) -> None:
             seen.add("trait_window_step")
         if one.window_width > config.vector_taps:
             seen.add("trait_window_wider_than_taps")
+        if config.dtype == "bf16":
+            _cover_sweeps(config, one, seen)
+
+
+def _cover_sweeps(config: NpuConfig, one: Vector, seen: set[str]) -> None:
+    timing, results = Timing(config), one.height * one.width
+    if results > timing.sweep_words:
+        seen.add("trait_several_chunks")
+        if timing.sweep_words % one.width:
+            seen.add("trait_chunk_ends_in_row")
+    if results * timing.requantise_passes < timing.sweep_cycles and one.window_height * one.window_width > 1:
+        seen.add("trait_sweep_waits")

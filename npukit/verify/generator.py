@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import descriptor_lanes, encode_descriptor, pack_taps, parameter_words
+from npukit.isa.descriptors import descriptor_lanes, encode_descriptor, operations_of, pack_taps, parameter_words
 from npukit.isa.instructions import (
     ENGINES,
     TWO_SOURCE_OPERATIONS,
@@ -27,14 +27,18 @@ from npukit.isa.instructions import (
     Store,
     Vector,
 )
+from npukit.isa.timing import Timing
 from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands
 from npukit.sim.judge import judge
+from npukit.verify.values import random_floats, random_halves
 
 __all__ = ["RandomProgram", "order_instructions", "random_program"]
 
 _ARENA = 64
 _MOST_TRIES = 40
 _DRAM_WORDS = 4096
+_STRETCH = 512
+"""Elements of floating-point data of one kind."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +82,22 @@ class _Generator:
         self.parameter_words = 4096
         self.store_low = self.parameter_low + self.parameter_words
         self.dram_words = self.store_low + _DRAM_WORDS
-        generator = np.random.default_rng(self.random.getrandbits(64))
-        self.memory = generator.integers(0, 256, self.dram_words * unit, np.uint8)
+        self.memory = self._data(np.random.default_rng(self.random.getrandbits(64)), self.dram_words * unit)
+        self.parameter_next = self.parameter_low
+        self.arenas = {memory: self._arenas(memory) for memory in (Memory.ACT, Memory.ACC, Memory.WGT)}
+
+    def _data(self, generator: np.random.Generator, size: int) -> NDArray[np.uint8]:
+        if self.config.dtype == "bf16":
+            # each stretch of one kind
+            parts = [random_halves(generator, _STRETCH) for _ in range(-(-size // (2 * _STRETCH)))]
+            return np.concatenate(parts).view(np.uint8)[:size].copy()
+        memory = generator.integers(0, 256, size, np.uint8)
         if self.random.random() < 0.2:
             # only such data bring sums near their limits
             extremes = np.array([-128, -128, -128, 127], np.int8).view(np.uint8)
-            self.memory[: self.data_words * unit] = generator.choice(extremes, self.data_words * unit)
-        self.parameter_next = self.parameter_low
-        self.arenas = {memory: self._arenas(memory) for memory in (Memory.ACT, Memory.ACC, Memory.WGT)}
+            data = self.data_words * self.config.word_bytes
+            memory[:data] = generator.choice(extremes, data)
+        return memory
 
     def _arenas(self, memory: Memory) -> list[_Arena]:
         banks, depth = bank_depth(self.config, memory)
@@ -205,6 +217,12 @@ class _Generator:
         fixed = operation in (Operation.REQUANTIZE_FIXED, Operation.DEPTHWISE_FIXED)
         count = parameter_words(config, probe)
         for _ in range(blocks if count else 0):
+            if config.dtype == "bf16":
+                words.append(random_floats(generator, config.array).reshape(1, -1))
+                if operation is Operation.DEPTHWISE:
+                    taps = random_halves(generator, height * width * config.array)
+                    words.append(pack_taps(config, taps.reshape(-1, config.array)))
+                continue
             ties = random.random() < 0.4  # small sums, scaled by exact powers of two: many halves
             span = 1 << 9 if ties else random.choice([1 << 8, 1 << 20, (1 << 31) - 1])
             words.append(generator.integers(-span, span, (1, config.array)).astype(np.int32).view(np.uint32))
@@ -241,6 +259,14 @@ class _Generator:
     def _descriptor(self, operation: Operation) -> NDArray[np.uint32]:
         random = self.random
         values: dict[str, float | int] = {}
+        if self.config.dtype == "bf16":
+            generator = np.random.default_rng(random.getrandbits(64))
+            names = [field.name for field in descriptor_lanes(self.config, operation)]
+            values = dict(zip(names, random_floats(generator, len(names)).view(np.float32), strict=True))
+            if "low" in values and random.random() < 0.7:
+                limits = random.choice([(-6.0, 6.0), (0.0, np.inf), (-np.inf, np.inf), (np.nan, np.nan)])
+                values["low"], values["high"] = limits
+            return encode_descriptor(self.config, operation, values)
         ties = random.random() < 0.5
         for field in descriptor_lanes(self.config, operation):
             if field.is_float and ties:  # exact, so that halves come up
@@ -303,7 +329,7 @@ class _Generator:
                 plane_stride=strides[0], row_stride=strides[1], word_stride=strides[2],
                 dram_plane_stride=plane_stride, dram_row_stride=row_stride,
                 pad_top=pads[0], pad_bottom=pads[1], pad_left=pads[2], pad_right=pads[3],
-                pad_value=random.randrange(256),
+                pad_value=random.randrange(1 << 8 * self.config.element_bytes),
             )
         )  # fmt: skip
 
@@ -366,9 +392,18 @@ class _Generator:
                 fields.update({name: getattr(previous, name) for name in same}, accumulate=1)
         return self._add(Matrix(**fields))
 
+    def _swept(self) -> tuple[int, int]:
+        """Rows and columns of about as many results as a sweep goes over, or as it needs not to wait."""
+        timing = Timing(self.config)
+        near = self.random.choice([timing.sweep_cycles // timing.requantise_passes, timing.sweep_words])
+        results = max(1, near + self.random.choice([-2, -1, -1, 0, 1, 1, 2, 9]))
+        rows = [rows for rows in range(1, 9) if results % rows == 0]
+        height = self.random.choice(rows)
+        return height, results // height
+
     def _vector(self) -> bool:
         random, config = self.random, self.config
-        operation = random.choice([one for one in Operation])
+        operation = random.choice(operations_of(config))
         blocks, height, width = self._count(3), self._count(4), self._count(9)
         windowed = operation in (Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED)
         tall, wide = (
@@ -376,6 +411,8 @@ class _Generator:
             if windowed
             else (1, 1)
         )
+        if windowed and config.dtype == "bf16" and random.random() < 0.5:
+            height, width = self._swept()
         if windowed and random.random() < 0.1:
             tall, wide, height, width = random.choice([1, config.max_window]), config.max_window, 1, 2
         either = (Memory.ACT, Memory.ACC)

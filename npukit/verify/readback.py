@@ -37,80 +37,139 @@ class WrittenWords:
 class ReadBack:
     """A program, its DRAM image, and what that is about.
 
-    The image begins with ACT's words, the four bytes of ACC's words, the highest first, WGT's words and the
-    bytes of PAR's; behind them is what the program itself needs. `mask` tells which of those words to compare.
+    The image begins with words of ACT's size that show the memories, as `sections` tell: each memory's words as many
+    times as it has names, in all banks. Behind them is what the program itself needs. `mask` tells which of those
+    words to compare.
     """
 
     config: NpuConfig
     instructions: tuple[Instruction, ...]
     image: NDArray[np.uint8]
     mask: NDArray[np.bool_]
+    sections: tuple[tuple[Memory, str], ...]
 
     def place(self, word: int) -> dict[str, Any]:
-        """What a word of the image shows: memory, bank, word, and which of a wide word's bytes or parts."""
-        for memory, copies in ((Memory.ACT, 1), (Memory.ACC, 4), (Memory.WGT, 1)):
+        """What a word of the image shows: memory, bank, word, and which part of a wide word."""
+        for memory, part in self.sections:
             banks, depth = bank_depth(self.config, memory)
-            if word < copies * banks * depth:
-                byte, at = divmod(word, banks * depth)
-                part = {"byte": 3 - byte} if memory is Memory.ACC else {}
+            units = self.config.wide_word_units if memory is Memory.PAR else 1
+            if word < banks * depth * units:
+                at, unit = divmod(word, units)
+                part = {"part": part or str(unit)} if part or units > 1 else {}
                 return {"what": memory.name, "bank": at // depth, "word": at % depth, **part}
-            word -= copies * banks * depth
-        at, part = divmod(word, self.config.wide_word_units)
-        return {"what": "PAR", "bank": 0, "word": at, "part": part}
+            word -= banks * depth * units
+        raise IndexError(word)
 
 
-def read_back(config: NpuConfig, written: WrittenWords) -> ReadBack:
-    """The program that stores the written words. It uses instructions that the machine has anyway: ACC goes
-    through requantisation with shifts, WGT through a product with the identity, PAR through the lookup table.
+def read_back(config: NpuConfig, written: WrittenWords, acc: NDArray) -> ReadBack:
+    """The program that stores the written words, with instructions that the machine has anyway.
+
+    WGT comes through a product with the identity. int8: ACC comes through requantisation with shifts, PAR through the
+    lookup table. bf16: ACC comes rounded, and less what it should be, `acc`: what rounding hides is then seen. There,
+    a column of weights with a NaN or infinity is NaN whole, and PAR is seen through what uses it.
     """
-    act, acc, wgt, par = (written.masks[memory] for memory in (Memory.ACT, Memory.ACC, Memory.WGT, Memory.PAR))
-    mask = np.concatenate(
-        [
-            act.reshape(-1),
-            np.tile(acc, (4, 1, 1)).reshape(-1),
-            wgt.reshape(-1),
-            np.repeat(par.reshape(-1), config.wide_word_units),
-        ]
-    )
-    acc_at = act.size
-    wgt_at = acc_at + 4 * acc.size
-    par_at = wgt_at + wgt.size
-    shifts = _shift_parameters(config)
-    inputs = {
-        "shifts": shifts.view(np.uint8),
-        "identity": np.eye(config.array, dtype=np.uint8),
-        "ramp": np.arange(-128, 128).astype(np.int8).view(np.uint8),
-    }
-    places, size = {}, mask.size
-    for name, data in inputs.items():
-        size = -(-size // config.wide_word_units) * config.wide_word_units
-        places[name] = size
-        size += data.size // config.word_bytes
-    image = np.zeros((size, config.word_bytes), np.uint8)
-    for name, data in inputs.items():
-        words = data.reshape(-1, config.word_bytes)
-        image[places[name] : places[name] + len(words)] = words
+    make = _Int8ReadBack if config.dtype == "int8" else _Bf16ReadBack
+    return make(config, written, acc).program()
 
-    instructions: list[Instruction] = []
-    for bank, low, count in _runs(act, config.act_depth):
-        instructions.append(
-            Store(bank=bank, offset=low, words=count, word_stride=1, dram=bank * config.act_depth + low)
-        )
-    instructions += _store_par(config, par, places["ramp"], par_at)
-    instructions.append(Load(memory=Memory.PAR, dram=places["shifts"], words=len(shifts), word_stride=1))
-    for bank, low, count in _runs(acc, config.act_depth):
-        for byte in range(4):
-            dram = acc_at + byte * acc.size + bank * config.acc_depth + low
-            instructions += [
-                Vector(
+
+class _ReadBack:
+    sections: tuple[tuple[Memory, str], ...]
+    one: Any
+    """1 as an element of WGT and ACT."""
+
+    def __init__(self, config: NpuConfig, written: WrittenWords, acc: NDArray) -> None:
+        self.config, self.written, self.expected = config, written.masks, acc
+        shown = [self._shown(memory) for memory, _ in self.sections]
+        self.mask = np.concatenate(shown)
+        self.starts = np.cumsum([0, *(len(one) for one in shown)]).tolist()
+        self.data: list[NDArray[np.uint8]] = []
+        self.size = self.mask.size
+
+    def _shown(self, memory: Memory) -> NDArray[np.bool_]:
+        units = self.config.wide_word_units if memory is Memory.PAR else 1
+        return np.repeat(self.written[memory].reshape(-1), units)
+
+    def add_data(self, values: NDArray) -> int:
+        """Put values into the image; the DRAM word at which they are."""
+        units = self.config.wide_word_units
+        words = np.ascontiguousarray(values).view(np.uint8).reshape(-1, self.config.word_bytes)
+        gap = -self.size % units
+        place = self.size + gap
+        self.data.append(np.pad(words, ((gap, 0), (0, 0))))
+        self.size = place + len(words)
+        return place
+
+    def program(self) -> ReadBack:
+        """The program and its image."""
+        config = self.config
+        instructions: list[Instruction] = []
+        for bank, low, count in _runs(self.written[Memory.ACT], config.act_depth):
+            instructions.append(
+                Store(bank=bank, offset=low, words=count, word_stride=1, dram=bank * config.act_depth + low)
+            )
+        instructions += self.wide()
+        identity = self.add_data((np.eye(config.array) * self.one).astype(np.uint8 if self.one == 1 else np.uint16))
+        instructions += _store_wgt(config, self.written[Memory.WGT], identity, self._start(Memory.WGT))
+        shown = np.zeros((self.mask.size, config.word_bytes), np.uint8)
+        image = np.concatenate([shown, *self.data]).reshape(-1)
+        ordered = (*order_instructions(config, instructions), End())
+        return ReadBack(config, ordered, image, self.mask, self.sections)
+
+    def _start(self, memory: Memory, number: int = 0) -> int:
+        places = [start for (one, _), start in zip(self.sections, self.starts, strict=False) if one is memory]
+        return places[number]
+
+    def wide(self) -> Iterator[Instruction]:
+        """Store ACC and PAR."""
+        raise NotImplementedError
+
+
+class _Int8ReadBack(_ReadBack):
+    sections = (
+        (Memory.ACT, ""),
+        *((Memory.ACC, f"byte {byte}") for byte in (3, 2, 1, 0)),
+        (Memory.WGT, ""),
+        (Memory.PAR, ""),
+    )
+    one = 1
+
+    def wide(self) -> Iterator[Instruction]:
+        config = self.config
+        ramp = self.add_data(np.arange(-128, 128).astype(np.int8))
+        shifts = _shift_parameters(config)
+        parameters = self.add_data(shifts)
+        yield from _store_par(config, self.written[Memory.PAR], ramp, self._start(Memory.PAR))
+        yield Load(memory=Memory.PAR, dram=parameters, words=len(shifts), word_stride=1)
+        for bank, low, count in _runs(self.written[Memory.ACC], config.act_depth):
+            for byte in range(4):
+                yield Vector(
                     operation=Operation.REQUANTIZE_FIXED, parameters=len(shifts) // 4 * byte, width=count,
                     a_memory=Memory.ACC, a_bank=bank, a_offset=low, a_stride_x=1, out_memory=Memory.ACT,
                     out_stride_x=1,
-                ),
-                Store(words=count, word_stride=1, dram=dram),
-            ]  # fmt: skip
-    instructions += _store_wgt(config, wgt, places["identity"], wgt_at)
-    return ReadBack(config, (*order_instructions(config, instructions), End()), image.reshape(-1), mask)
+                )  # fmt: skip
+                yield Store(
+                    words=count, word_stride=1, dram=self._start(Memory.ACC, byte) + bank * config.acc_depth + low
+                )
+
+
+class _Bf16ReadBack(_ReadBack):
+    sections = ((Memory.ACT, ""), (Memory.ACC, "rounded"), (Memory.ACC, "less what it should be"), (Memory.WGT, ""))
+    one = 0x3F80
+
+    def wide(self) -> Iterator[Instruction]:
+        config = self.config
+        head = encode_descriptor(config, Operation.REQUANTIZE, {"low": -np.inf, "high": np.inf})
+        most = min(config.act_depth, config.par_depth - len(head), 256)
+        for bank, low, count in _runs(self.written[Memory.ACC], most):
+            source: dict[str, Any] = dict(a_memory=Memory.ACC, a_bank=bank, a_offset=low, out_memory=Memory.ACT)
+            dram = bank * config.acc_depth + low
+            yield Vector(operation=Operation.CONVERT, width=count, a_stride_x=1, out_stride_x=1, **source)
+            yield Store(words=count, word_stride=1, dram=self._start(Memory.ACC) + dram)
+            expected = -np.asarray(self.expected[bank, low : low + count])
+            words = np.concatenate([head, expected.view(np.uint32)])
+            yield Load(memory=Memory.PAR, dram=self.add_data(words), words=len(words), word_stride=1)
+            yield Vector(operation=Operation.REQUANTIZE, blocks=count, a_stride_block=1, out_stride_block=1, **source)
+            yield Store(words=count, word_stride=1, dram=self._start(Memory.ACC, 1) + dram)
 
 
 def _shift_parameters(config: NpuConfig) -> NDArray[np.uint32]:

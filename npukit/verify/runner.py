@@ -19,7 +19,7 @@ from npukit.sim.dram import DramModel
 from npukit.sim.judge import judge
 from npukit.sim.timing import simulate_timing
 from npukit.verify.compare import Outcome, compare_program
-from npukit.verify.coverage import cover, coverage_items
+from npukit.verify.coverage import cover, cover_values, coverage_items
 from npukit.verify.generator import order_instructions, random_program
 
 __all__ = ["Verification", "random_dram", "replay", "save_case", "shrink", "verify"]
@@ -49,7 +49,7 @@ class Verification:
             "programs": self.programs,
             "bit_mismatches": self.bit_mismatches,
             "cycle_mismatches": self.cycle_mismatches,
-            "coverage": {item: self.coverage[item] for item in coverage_items()},
+            "coverage": {item: self.coverage[item] for item in coverage_items(self.config)},
             "first_divergence": self.first_divergence,
             "rtl_mcycles_per_second": self.cycles / 1e6 / self.rtl_seconds if self.rtl_seconds else 0.0,
             "sim_mcycles_per_second": self.cycles / 1e6 / self.sim_seconds if self.sim_seconds else 0.0,
@@ -91,6 +91,10 @@ def verify(
         result.bit_mismatches += outcome.bits
         result.cycle_mismatches += outcome.cycles
         cover(device.config, made.instructions, outcome.schedule, result.coverage)
+        if device.config.dtype == "bf16":
+            before, after = made.memory.view(np.uint16), outcome.memory.view(np.uint16)
+            cover_values("read", before, result.coverage)
+            cover_values("stored", after[after != before], result.coverage)
         progress(index + 1)
         if outcome.first is not None:
             instructions, outcome = shrink(device, made.instructions, made.memory, dram, outcome)

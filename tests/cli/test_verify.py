@@ -2,14 +2,13 @@
 
 import json
 import re
+import secrets
 import shutil
 from pathlib import Path
 
 import pytest
 from npukit.driver import rtl_build
 from npukit.isa.config import PRESETS
-from npukit.isa.instructions import End, Load, Memory
-from npukit.isa.program import Program
 
 from npukit.verify.coverage import coverage_items
 from npukit.verify.generator import random_program
@@ -38,7 +37,7 @@ def test_verify(npukit, tmp_path: Path) -> None:
     assert found.pop("schema") == 1
     assert found.pop("config") == CONFIG.to_dict()
     coverage = found.pop("coverage")
-    assert set(coverage) == set(coverage_items())
+    assert set(coverage) == set(coverage_items(CONFIG))
     assert all(isinstance(count, int) and count >= 0 for count in coverage.values()) and sum(coverage.values()) > 100
     assert found.pop("rtl_mcycles_per_second") > 0 and found.pop("sim_mcycles_per_second") > 0
     assert found == {
@@ -89,24 +88,32 @@ def test_a_difference(npukit, case: Path, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_bad_options(npukit, tmp_path: Path) -> None:
-    bf16 = ("--config", "int8-4x4", "--set", "dtype=bf16")
     npukit("verify", "--programs", 0).refused("--programs must be at least 1, not 0")
     npukit("verify", "--vcd", tmp_path / "a.vcd").refused("--vcd goes with --replay")
     npukit("verify", "--replay", tmp_path / "no.npu").refused("cannot read", "no.npu")
     damaged = tmp_path / "damaged.npu"
     damaged.write_bytes(b"something else")
     npukit("verify", "--replay", damaged).refused()
-    npukit("verify", "--programs", 1, *bf16).refused("the hardware computes int8; the configuration is bf16")
-    npukit("verilog", "-o", tmp_path / "a.v", *bf16).refused("the hardware computes int8; the configuration is bf16")
     npukit("verilog", "-o", tmp_path / "no" / "a.v", "--config", "int8-4x4").refused("a.v")
     npukit("verilog", "--config", "int8-4x4").refused("--output")
 
 
+def test_verify_bf16(npukit, tmp_path: Path) -> None:
+    fresh = secrets.randbelow(10**6)
+    for seed in (5, fresh):
+        print("seed", seed)
+        result = npukit("verify", "--programs", 30, "--seed", seed, "--config", "bf16-4x4", "--json", "-o", tmp_path)
+        assert result.code == 0, result.out
+        assert set(result.json["coverage"]) == set(coverage_items(PRESETS["bf16-4x4"]))
+        assert result.json["coverage"]["stored_nan"] > 0
+
+
 def test_replay_of_another_dtype(npukit, tmp_path: Path) -> None:
-    path = tmp_path / "bf16.npu"
-    instructions = (Load(memory=Memory.ACT), End())
-    path.write_bytes(Program(PRESETS["bf16-16x16"], instructions, bytes(4096), 4096).to_bytes())
-    npukit("verify", "--replay", path).refused("the hardware computes int8; the configuration is bf16")
+    """The configuration is that of the program."""
+    made = random_program(PRESETS["bf16-4x4"], "cli", 10)
+    path = save_case(tmp_path, "cli", made.config, made.instructions, made.memory)
+    result = npukit("verify", "--replay", path, "--json")
+    assert result.code == 0 and result.json["bit_mismatches"] == 0
 
 
 def test_verilog(npukit, tmp_path: Path) -> None:

@@ -200,9 +200,10 @@ def test_tables(graphs) -> None:
     for capture in program.captures:
         one = program.instructions[capture.instruction]
         assert isinstance(one, Vector)
-        y = capture.y + np.arange(one.height) * capture.step_y
+        outer, rows = (one.height, one.blocks) if capture.rows_are_blocks else (one.blocks, one.height)
+        y = capture.y + np.arange(rows) * capture.step_y
         x = capture.x + np.arange(one.width) * capture.step_x
-        blocks = capture.block + np.arange(one.blocks)
+        blocks = capture.block + np.arange(outer)
         counts[capture.tensor][np.ix_(np.array([capture.batch]), blocks, y, x)] += 1
     assert len(counts) == 6 and all((count == 1).all() for count in counts.values())
     assert list(program.aliases.values())[0][0] in program.captured

@@ -69,10 +69,11 @@ def as_program(instructions: tuple[Instruction, ...], memory: np.ndarray | None 
 # ---- right programs
 
 
-def test_digits() -> None:
+@pytest.mark.parametrize(("precision", "config"), [("int8", "int8-4x4"), ("fp32", "bf16-4x4")])
+def test_digits(precision: str, config: str) -> None:
     images, _, _ = zoo.digits_heldout()
-    model = onnx.load_from_string(zoo.load("digits"))
-    sim, rtl = Session(model, CONFIG), Session(model, CONFIG, "rtl")
+    model = onnx.load_from_string(zoo.load("digits", precision))
+    sim, rtl = Session(model, config), Session(model, config, "rtl")
     for image in images[:3]:
         expected, actual = sim.run({"image": image}), rtl.run({"image": image})
         for name, value in expected.items():

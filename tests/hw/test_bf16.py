@@ -1,4 +1,4 @@
-"""The bf16 multiplier, the binary32 adder and their array against `sim/bfloat16.py`, bit for bit; that is held to
+"""The bf16 machine's multipliers, adder, limits and array against `sim/bfloat16.py`, bit for bit; that is held to
 fractions."""
 
 import gc
@@ -13,7 +13,7 @@ pytest.importorskip("amaranth", reason="Amaranth is not installed: pip install n
 from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from npukit.hw.bf16 import Bf16Multiplier, Float32Adder
+from npukit.hw.bf16 import Bf16Multiplier, Float32Adder, Float32Multiplier, limited, narrowed, stored
 from npukit.hw.bf16_array import Bf16Array
 from npukit.isa.config import PRESETS
 from npukit.isa.timing import Timing
@@ -52,10 +52,78 @@ def sums(seed: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
 def test_sums(streaming: ModuleType, seed: int) -> None:
     adder = Float32Adder()
     a, b = sums(seed)
-    found = streaming.Stream(adder, adder.latency).run(a=a, b=b)["total"]
+    found = streaming.Stream(adder, adder.latency).run(a=a, b=b, maximum=np.zeros(len(a), np.int64))["total"]
     expected = patterns(bfloat16.add(a.view(np.float32), b.view(np.float32)))
     wrong = np.nonzero(found != expected)[0]
     assert not len(wrong), [hex(int(one[wrong[0]])) for one in (a, b, expected, found)]
+
+
+def test_maxima(streaming: ModuleType) -> None:
+    """The larger of two, NaN if one is."""
+    adder = Float32Adder()
+    a, b = sums(5)
+    # equal ones and opposites, too
+    a, b = np.concatenate([a, a, a]), np.concatenate([b, a, a ^ np.uint32(1 << 31)])
+    found = streaming.Stream(adder, adder.latency).run(a=a, b=b, maximum=np.ones(len(a), np.int64))["total"]
+    pair = np.stack([bfloat16.flush(one.view(np.float32)) for one in (a, b)])
+    expected = patterns(bfloat16.maximum(pair[None, None, None, :, None])[0, 0, 0])
+    wrong = np.nonzero(found != expected)[0]
+    assert not len(wrong), [hex(int(one[wrong[0]])) for one in (a, b, expected, found)]
+
+
+def test_wide_products(streaming: ModuleType) -> None:
+    """Factors of few and of many bits, so that ties come, and products around the smallest and the largest number."""
+    multiplier = Float32Multiplier()
+    random = np.random.default_rng(6)
+    a, b = sums(7)
+    exponent = random.integers(1, 255, COUNT)
+    pairs = [(a, b)]
+    for target in (127, 127 + 255):
+        other = np.clip(target - exponent + random.integers(-2, 3, COUNT), 0, 255)
+        ones = np.uint32(0x7FFFFF) << random.integers(0, 24, (2, COUNT)).astype(np.uint32) & np.uint32(0x7FFFFF)
+        mantissas = random.integers(0, 1 << 32, (2, COUNT), np.uint32) & (ones | np.uint32(1 << 31))
+        exponents = (one.astype(np.uint32) << np.uint32(23) for one in (exponent, other))
+        pairs.append(tuple(mantissa | field for mantissa, field in zip(mantissas, exponents, strict=True)))
+    a, b = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
+    found = streaming.Stream(multiplier, multiplier.latency).run(a=a, b=b)["product"]
+    expected = patterns(bfloat16.multiply(a.view(np.float32), b.view(np.float32)))
+    wrong = np.nonzero(found != expected)[0]
+    assert not len(wrong), [hex(int(one[wrong[0]])) for one in (a, b, expected, found)]
+
+
+class _Tail(wiring.Component):
+    """What follows the adder in a lane, and the end of a word."""
+
+    def __init__(self) -> None:
+        outputs = {"within": Out(32), "half": Out(16), "kept": Out(32)}
+        super().__init__({"value": In(32), "low": In(32), "high": In(32), **outputs})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.sync += [
+            self.within.eq(limited(stored(self.value), self.low, self.high)),
+            self.half.eq(narrowed(self.value)),
+            self.kept.eq(stored(self.value)),
+        ]
+        return m
+
+
+def test_limits_and_rounding(streaming: ModuleType) -> None:
+    value, low = sums(8)
+    high = np.random.default_rng(9).permutation(low)
+    # limits that cross, do not, and do not exist
+    high[::3] = value[::3]
+    low[1::5], high[2::5] = 0xFF800000, 0x7FC00000
+    found = streaming.Stream(_Tail(), 1).run(value=value, low=low, high=high)
+    plain = bfloat16.canonical(bfloat16.flush(value.view(np.float32)))
+    limit = bfloat16.clamp(plain, low.view(np.float32), high.view(np.float32))
+    for name, expected in (
+        ("within", patterns(limit)),
+        ("half", bfloat16.narrow(value.view(np.float32))),
+        ("kept", patterns(plain)),
+    ):
+        wrong = np.nonzero(found[name] != expected)[0]
+        assert not len(wrong), (name, [hex(int(one[wrong[0]])) for one in (value, low, high, expected, found[name])])
 
 
 def test_products(streaming: ModuleType) -> None:

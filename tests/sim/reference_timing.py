@@ -119,6 +119,8 @@ def _stream(config: NpuConfig, vector: Vector) -> int:
     lanes = config.fma_lanes if vector.has_two_sources else config.vector_lanes
     plain = vector.operation in (Operation.COPY, Operation.CONVERT, Operation.FILL)
     passes = 1 if plain else config.array // lanes
+    if vector.is_window and config.dtype == "bf16":
+        return _swept(config, vector, passes)
     cycles = 0
     for _ in range(vector.height):
         for x in range(vector.width):
@@ -132,6 +134,30 @@ def _stream(config: NpuConfig, vector: Vector) -> int:
             else:
                 one_port = (vector.a_memory, vector.a_bank) == (vector.b_memory, vector.b_bank)
                 cycles += max(passes, 2 if vector.has_two_sources and one_port else 1)
+    return cycles
+
+
+def _swept(config: NpuConfig, vector: Vector, passes: int) -> int:
+    """Stream cycles of a block whose window sums are floating-point numbers."""
+    taps = 1 if vector.operation is Operation.SUM else config.vector_taps
+    addition = 6 * config.vector_taps + 2
+    chunk = next(size for size in (2**k for k in range(16)) if size >= addition)
+    places = [(y, x) for y in range(vector.height) for x in range(vector.width)]
+    cycles = 0
+    while places:
+        now, places = places[:chunk], places[chunk:]
+        sweeps = [
+            list(range(vector.window_width))[first : first + taps]
+            for _ in range(vector.window_height)
+            for first in range(0, vector.window_width, taps)
+        ]
+        for number, group in enumerate(sweeps):
+            for place in now:
+                everything = place is now[0] or place[1] == 0
+                new = len(group) if everything else min(vector.window_step, len(group))
+                cycles += new + passes - 1
+            if number < len(sweeps) - 1:
+                cycles += max(0, addition - passes * len(now))
     return cycles
 
 

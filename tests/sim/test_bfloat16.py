@@ -1,6 +1,7 @@
 """The bf16 datapath's arithmetic against whole numbers, and its instructions against that, element by element."""
 
 import importlib.util
+import os
 import secrets
 from collections.abc import Callable
 from itertools import product
@@ -21,6 +22,8 @@ oracle = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(oracle)
 
 CONFIG = PRESETS["bf16-4x4"]
+PAIRS = int(os.environ.get("FLOAT_PAIRS", "10000"))
+"""Random pairs of each of three kinds; `make floats` takes many more."""
 SPECIAL = (
     0x00000000, 0x00000001, 0x00400000, 0x007FFFFF, 0x00800000, 0x00800001, 0x00FFFFFF, 0x01000000, 0x34000000,
     0x33800000, 0x33FFFFFF, 0x3F7FFFFF, 0x3F800000, 0x3F800001, 0x3FC00000, 0x40400000, 0x1F800000, 0x20000000,
@@ -59,7 +62,7 @@ def random_pairs(count: int) -> list[tuple[int, int]]:
     ("ours", "theirs"), [(bfloat16.add, oracle.add), (bfloat16.multiply, oracle.multiply)], ids=["add", "multiply"]
 )
 def test_two_operands(ours: Callable, theirs: Callable[[int, int], int]) -> None:
-    pairs = [*product(BOTH_SIGNS, BOTH_SIGNS), *random_pairs(10_000)]
+    pairs = [*product(BOTH_SIGNS, BOTH_SIGNS), *random_pairs(PAIRS)]
     a, b = (floats([pair[side] for pair in pairs]) for side in (0, 1))
     for pair, found in zip(pairs, patterns(ours(a, b)), strict=True):
         assert found == theirs(*pair), [hex(one) for one in pair]

@@ -253,6 +253,8 @@ def test_example_in_the_document() -> None:
         ("H, ", "accumulate_latency"),
         ("Lm, ", "matrix_latency"),
         ("Lv, ", "vector_latency"),
+        ("D, ", "sweep_cycles"),
+        ("K, ", "sweep_words"),
         ("Ls, ", "store_read_latency"),
         ("instructions in a FETCH burst", "fetch_burst"),
         ("passes of a word, requantise", "requantise_passes"),

@@ -1,0 +1,194 @@
+"""VECTOR's bf16 datapath: products of taps, sums one after the other, and a lane that multiplies, adds and limits.
+
+A pass of stream cycle c has its products in c + 6, and its sums 6 `vector_taps` cycles later. Operands and sums enter
+the lanes then; they leave them 12 cycles later, are collected into the result word, rounded, and written in the
+14th, whatever the operation.
+"""
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib.memory import Memory as Ram
+from amaranth.utils import exact_log2
+from npukit.hw.bf16 import (
+    CANONICAL_NAN,
+    Bf16Multiplier,
+    Float32Adder,
+    Float32Multiplier,
+    limited,
+    narrowed,
+    stored,
+)
+from npukit.hw.delay import delay, delay_in_memory
+from npukit.hw.vector_base import OPERANDS, VectorDatapath, is_one_of
+from npukit.isa.instructions import Operation
+from npukit.isa.timing import ADDER_LATENCY, Timing
+
+__all__ = ["Bf16VectorDatapath"]
+
+_WINDOW = 3
+"""Cycles from a pass to the words of its window."""
+_PRODUCTS = _WINDOW + Bf16Multiplier.latency
+ONE, MINUS_INFINITY = 0x3F800000, 0xFF800000
+_WHOLE_WORD = (Operation.COPY, Operation.CONVERT, Operation.FILL)
+_TWO_SOURCES = (Operation.ADD, Operation.MULTIPLY)
+
+
+class Bf16VectorDatapath(VectorDatapath):
+    """See `VectorDatapath`."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        sums_at = _PRODUCTS + ADDER_LATENCY * config.vector_taps
+        added_at = sums_at + Float32Multiplier.latency
+        limited_at = added_at + Float32Adder.latency
+        collect_at = limited_at + 1
+        assert Float32Adder.latency == ADDER_LATENCY and Timing(config).vector_latency == collect_at + 2
+
+        descriptors, parameters = self._storage(m)
+        from_acc = delay(m, self.from_acc, OPERANDS, "from_acc")
+        operation = delay(m, self.operation, OPERANDS, "operation")
+        group = delay(m, self.lane_group, OPERANDS, "group")
+        set_index = delay(m, self.set_index, OPERANDS, "set_index")
+        descriptor = descriptors[delay(m, self.descriptor_index, OPERANDS, "descriptor_index")]
+        to_acc = delay(m, self.to_acc, OPERANDS, "to_acc")
+        field = self._descriptor_reader(m, descriptor, operation)
+        a, b = self._operands(m, from_acc)
+
+        # what does not apply changes nothing: * 1, + 0, no limits
+        summed = (operation == Operation.SUM) & ~to_acc
+        no_limit = (operation == Operation.MAX) | ((operation == Operation.SUM) & to_acc)
+        biased = is_one_of(operation, (Operation.REQUANTIZE, Operation.DEPTHWISE))
+        windowed = is_one_of(operation, (Operation.MAX, Operation.SUM, Operation.DEPTHWISE))
+        single, second, factors, addends = [], [], [], []
+        two = is_one_of(operation, _TWO_SOURCES)
+        lanes = max(config.vector_lanes, config.fma_lanes)
+        for k in range(lanes):
+            own, other, bias = Signal(32, name=f"a_{k}"), Signal(32, name=f"b_{k}"), Signal(32, name=f"bias_{k}")
+            if k < config.vector_lanes:
+                m.d.comb += [
+                    own.eq(self._lane(m, a, group, k, config.vector_lanes, 32)),
+                    bias.eq(self._lane(m, parameters[set_index][0], group, k, config.vector_lanes, 32)),
+                ]
+            if k < config.fma_lanes:
+                element = self._lane(m, b, group, k, config.fma_lanes, 16)
+                m.d.comb += other.eq(Cat(Const(0, 16), element))
+                with m.If(two):
+                    m.d.comb += own.eq(self._lane(m, a, group, k, config.fma_lanes, 32))
+            single.append(own)
+            second.append(other)
+            factors.append(
+                Mux(operation == Operation.MULTIPLY, other, Mux(summed, field("multiplier"), Const(ONE, 32)))
+            )
+            addends.append(Mux(operation == Operation.ADD, other, Mux(biased, bias, Const(0, 32))))
+        low, high = (Mux(no_limit, CANONICAL_NAN, field(name)) for name in ("low", "high"))
+
+        sums = self._accumulate(m, single)
+        late_single = delay_in_memory(m, Cat(*single), sums_at - OPERANDS, "single_late")
+        late_factor = delay_in_memory(m, Cat(*factors), sums_at - OPERANDS, "factor_late")
+        late_addend = delay_in_memory(m, Cat(*addends), added_at - OPERANDS, "addend_late")
+        limits = delay_in_memory(m, Cat(low, high), limited_at - OPERANDS, "limits_late")
+        from_window = delay(m, windowed, sums_at - OPERANDS, "from_window")
+        results = []
+        for k in range(lanes):
+            m.submodules[f"multiply_{k}"] = multiply = Float32Multiplier()
+            m.submodules[f"add_{k}"] = add = Float32Adder()
+            value = late_single.word_select(k, 32)
+            if k < config.vector_lanes:
+                value = Mux(from_window, sums[k], value)
+            result = Signal(32, name=f"limited_{k}", reset_less=True)
+            m.d.comb += [
+                multiply.a.eq(value),
+                multiply.b.eq(late_factor.word_select(k, 32)),
+                add.a.eq(multiply.product),
+                add.b.eq(late_addend.word_select(k, 32)),
+            ]
+            m.d.sync += result.eq(limited(add.total, limits[:32], limits[32:]))
+            results.append(result)
+
+        value = field("value")
+        words = (Mux(operation == Operation.FILL, value, a.word_select(k, 32)) for k in range(config.array))
+        whole = delay_in_memory(m, Cat(*words), collect_at - OPERANDS, "whole_late")
+        self._collect(m, results, whole, collect_at)
+        return m
+
+    def _extend(self, m: Module, value: Value, name: str) -> Value:
+        return Cat(Const(0, 16), value)
+
+    def _accumulate(self, m: Module, single: list[Signal]) -> list[Value]:
+        """Each lane's sum, or maximum, with this pass's terms, when all of them are added."""
+        config = self._config
+        lanes, taps = config.vector_lanes, config.vector_taps
+        selected, weights = self._window(m), self._taps(m)
+        group = delay(m, self.lane_group, _WINDOW, "group_window")
+        end = _PRODUCTS + ADDER_LATENCY * taps
+
+        # the sums as they were: written when complete, read a cycle before the first product
+        passes = config.array // lanes
+        place = Cat(self.lane_group[: exact_log2(passes)], self.sum_place)
+        m.submodules.sums = ram = Ram(shape=32 * lanes, depth=1 << len(place), init=[])
+        write, read = ram.write_port(), ram.read_port()
+        payload = delay_in_memory(m, Cat(place, self.operation, self.first), _PRODUCTS - 1, "sums_control")
+        place_read, operation, first = payload[: len(place)], payload[len(place) : -1], payload[-1]
+        maximum = delay(m, operation == Operation.MAX, 1, "maximum")
+        summing = delay(m, operation == Operation.SUM, 1, "summing")
+        first = delay(m, first, 1, "first")
+        m.d.comb += [
+            read.en.eq(1),
+            read.addr.eq(place_read),
+            write.en.eq(delay(m, self.passing, end, "summed")),
+            write.addr.eq(delay_in_memory(m, place_read, end - (_PRODUCTS - 1), "place_late")),
+        ]
+        results = []
+        for k in range(lanes):
+            running: Value = Signal(32, name=f"running_{k}")
+            m.d.comb += running.eq(Mux(first, Mux(maximum, MINUS_INFINITY, 0), read.data.word_select(k, 32)))
+            for tap, (chosen, inside) in enumerate(selected):
+                element = Mux(inside, self._lane(m, chosen, group, k, lanes, 16), 0)
+                m.submodules[f"tap_{k}_{tap}"] = multiply = Bf16Multiplier()
+                m.submodules[f"sum_{k}_{tap}"] = add = Float32Adder()
+                # outside of the window, a product of 0, or the least of all numbers
+                candidate = Mux(inside, element, MINUS_INFINITY >> 16)
+                candidate = Cat(
+                    Const(0, 16), delay_in_memory(m, candidate, Bf16Multiplier.latency, f"element_{k}_{tap}")
+                )
+                term = Mux(maximum, candidate, multiply.product)
+                if tap == 0:
+                    operand = delay(m, single[k], _PRODUCTS - OPERANDS, f"operand_{k}")
+                    term = Mux(summing, operand, term)
+                skew = ADDER_LATENCY * tap
+                m.d.comb += [
+                    multiply.a.eq(element),
+                    multiply.b.eq(Mux(inside, weights[tap][k], 0)),
+                    add.a.eq(running),
+                    add.b.eq(delay_in_memory(m, term, skew, f"term_{k}_{tap}")),
+                    add.maximum.eq(delay(m, maximum, skew, f"maximum_{k}_{tap}")),
+                ]
+                running = add.total
+            results.append(running)
+        m.d.comb += write.data.eq(Cat(*results))
+        return results
+
+    def _collect(self, m: Module, results: list[Value], whole: Value, cycle: int) -> None:
+        """Put this pass's lanes into the result word, and round it."""
+        config = self._config
+        control = delay_in_memory(m, Cat(self.operation, self.lane_group), cycle, "collect")
+        operation, group = control[:4], control[4 : 4 + self._lane_bits]
+        word = Signal(8 * config.wide_word_bytes, reset_less=True)
+        two, is_whole = is_one_of(operation, _TWO_SOURCES), is_one_of(operation, _WHOLE_WORD)
+        with m.If(delay(m, self.passing, cycle, "collecting")):
+            for element in range(config.array):
+                target = word.word_select(element, 32)
+                with m.If(is_whole):
+                    m.d.sync += target.eq(whole.word_select(element, 32))
+                with m.Elif(two):
+                    with m.If(group == element // config.fma_lanes):
+                        m.d.sync += target.eq(results[element % config.fma_lanes])
+                with m.Elif(group == element // config.vector_lanes):
+                    m.d.sync += target.eq(results[element % config.vector_lanes])
+        raw = delay(m, operation == Operation.COPY, 1, "raw")
+        for element in range(config.array):
+            value = word.word_select(element, 32)
+            m.d.sync += [
+                self.act_result.word_select(element, 16).eq(Mux(raw, value[16:], narrowed(value))),
+                self.acc_result.word_select(element, 32).eq(Mux(raw, value, stored(value))),
+            ]

@@ -1,0 +1,269 @@
+"""What the datapaths of VECTOR have in common: parameters, operands, row-windows, lanes of words."""
+
+from amaranth import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory as Ram
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for, ceil_log2, exact_log2
+from npukit.hw.delay import delay
+from npukit.hw.vector_loader import WordKind
+from npukit.hw.vector_windows import pass_members, window_slot_bits
+from npukit.isa.config import NpuConfig
+from npukit.isa.descriptors import LaneField, descriptor_lanes
+from npukit.isa.instructions import InstructionError, Operation
+from npukit.isa.timing import TABLE_LOAD_CYCLES
+
+__all__ = ["OPERANDS", "VectorDatapath", "is_one_of"]
+
+OPERANDS = 4
+"""Cycles from a pass to its operands, where they are single words."""
+_DESCRIPTOR_LANES = 8
+
+
+def is_one_of(operation: Value, kinds) -> Value:
+    """Whether `operation` is among `kinds`."""
+    result: Value = Value.cast(0)
+    for kind in kinds:
+        result = result | (operation == kind)
+    return result
+
+
+class VectorDatapath(wiring.Component):
+    """A pass of stream cycle c reads parameters and operands in c + 3 (windows) and c + 4 (single words).
+
+    Members: the control of the present stream cycle (`pass_members`), the read ports' data, and what PAR returns.
+
+    act_result, acc_result: the result word, in the cycle of its write.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self._config = config
+        word, wide = 8 * config.word_bytes, 8 * config.wide_word_bytes
+        self._lane_bits = max(1, bits_for(config.array - 1))
+        super().__init__(
+            {
+                "a_data": In(word),
+                "b_data": In(word),
+                "acc_data": In(wide),
+                "operation": In(4),
+                "from_acc": In(1),
+                "to_acc": In(1),
+                "same_bank": In(1),
+                "read": In(1),
+                "read_b": In(1),
+                "lane_group": In(self._lane_bits),
+                "passing": In(1),
+                **{name: In(shape) for name, shape in pass_members(config).items()},
+                "set_index": In(1),
+                "descriptor_index": In(1),
+                "write_set": In(1),
+                "write_kind": In(WordKind),
+                "write_index": In(8),
+                "write_descriptor": In(1),
+                "write_data": In(wide),
+                "write_table": In(1),
+                "write_table_index": In(exact_log2(TABLE_LOAD_CYCLES)),
+                "act_result": Out(word),
+                "acc_result": Out(wide),
+            }
+        )
+
+    # ---- parameters
+
+    def _storage(self, m: Module):
+        """Registers and memories for what PAR returns."""
+        config = self._config
+        wide = 8 * config.wide_word_bytes
+        descriptors = Array(Signal(32 * _DESCRIPTOR_LANES, name=f"descriptor_{k}", reset_less=True) for k in range(2))
+        per_word = min(config.array, _DESCRIPTOR_LANES)
+        with m.If(self.write_kind == WordKind.DESCRIPTOR):
+            for word in range(-(-_DESCRIPTOR_LANES // config.array)):
+                with m.If(self.write_index == word):
+                    m.d.sync += (
+                        descriptors[self.write_descriptor]
+                        .word_select(word, 32 * per_word)
+                        .eq(self.write_data[: 32 * per_word])
+                    )
+        parameters = Array(
+            Array(Signal(wide, name=f"parameter_{k}_{word}", reset_less=True) for word in range(3)) for k in range(2)
+        )
+        for k in range(2):
+            for word in range(3):
+                chosen = (self.write_set == k) & (self.write_index == word)
+                with m.If((self.write_kind == WordKind.PARAMETER) & chosen):
+                    m.d.sync += parameters[k][word].eq(self.write_data)
+        return descriptors, parameters
+
+    def _taps(self, m: Module) -> list[list[Value]]:
+        """The taps of the pass that is 3 cycles old: [tap][lane] of an element, of its lane group.
+
+        Words of four int8 or two bf16 taps a lane lie in as many memories as one pass may reach into, in turn.
+        """
+        config = self._config
+        per_word = 4 // config.element_bytes
+        reach = (config.vector_taps + 2 * per_word - 2) // per_word
+        banks = 1 << ceil_log2(reach)
+        words = -(-(config.max_window**2) // per_word)
+        depth = -(-words // banks)
+        rows = 1 << ceil_log2(depth)
+        place = delay(m, self.tap_place, 3, "tap_place")
+        tap_set = delay(m, self.set_index, 3, "tap_set")
+        first = place >> exact_log2(per_word)
+        outputs = []
+        for bank in range(banks):
+            m.submodules[f"taps_{bank}"] = ram = Ram(shape=8 * config.wide_word_bytes, depth=2 * rows, init=[])
+            write, read = ram.write_port(), ram.read_port(domain="comb")
+            m.d.comb += [
+                write.en.eq((self.write_kind == WordKind.TAPS) & (self.write_index % banks == bank)),
+                write.addr.eq(Cat((self.write_index // banks)[: max(1, ceil_log2(rows))], self.write_set)
+                              if rows > 1 else self.write_set),
+                write.data.eq(self.write_data),
+                read.addr.eq(
+                    Cat(((first + (banks - 1 - bank)) // banks)[: ceil_log2(rows)], tap_set) if rows > 1 else tap_set
+                ),
+            ]  # fmt: skip
+            outputs.append(read.data)
+        rotated = []
+        for k in range(banks):
+            word = Signal(8 * config.wide_word_bytes, name=f"tap_word_{k}")
+            m.d.comb += word.eq(Array(outputs)[(first + k) % banks])
+            rotated.append(word)
+        group = delay(m, self.lane_group, 3, "tap_lane_group")
+        runs = []
+        for k in range(config.vector_lanes):
+            runs.append(Cat(*(self._lane(m, word, group, k, config.vector_lanes, 32) for word in rotated)))
+        found = []
+        for tap in range(config.vector_taps):
+            chosen = place[: exact_log2(per_word)]
+            found.append([Array(self._element(run, tap + k) for k in range(per_word))[chosen] for run in runs])
+        return found
+
+    def _descriptor_reader(self, m: Module, descriptor: Value, operation: Value):
+        """A function from a field's name to its bits for the present operation.
+
+        `low` and `high` stand at two places: 10 bits wide for two sources, 8 bits (`low_8`) for one.
+        """
+        held = Signal(32 * _DESCRIPTOR_LANES, name="held_descriptor")
+        m.d.comb += held.eq(descriptor)
+        cache: dict[str, Value] = {}
+
+        def bits(field: LaneField) -> Value:
+            return held[32 * field.lane + field.lsb : 32 * field.lane + field.lsb + field.width]
+
+        def read(name: str) -> Value:
+            if name in cache:
+                return cache[name]
+            narrow = name.endswith("_8")
+            plain = name.removesuffix("_8")
+            width, places = 0, []
+            for kind in Operation:
+                for field in self._fields(kind):
+                    is_narrow = field.width == 8 and plain in ("low", "high")
+                    if field.name == plain and (plain not in ("low", "high") or is_narrow == narrow):
+                        width = max(width, field.width)
+                        places.append((kind, bits(field)))
+            value = Signal(width, name=f"field_{name}")
+            with m.Switch(operation):
+                for kind, found in places:
+                    with m.Case(kind):
+                        m.d.comb += value.eq(found)
+            cache[name] = value
+            return value
+
+        return read
+
+    def _fields(self, operation: Operation) -> tuple[LaneField, ...]:
+        """What the descriptor registers hold for an operation: not a table, which has a memory."""
+        if operation is Operation.TABLE:
+            return ()
+        try:
+            return descriptor_lanes(self._config, operation)
+        except InstructionError:  # of the other data type
+            return ()
+
+    # ---- operands
+
+    def _operands(self, m: Module, from_acc: Value) -> tuple[Value, Value]:
+        """(a, b) as they stand four cycles after the first read of their word; a has 32 bits a lane."""
+        config = self._config
+        read = delay(m, self.read, 2, "read")
+        acc_2 = delay(m, self.from_acc, 2, "from_acc_early")
+        wide = Cat(*(self._extend(m, self._element(self.a_data, k), f"a_{k}") for k in range(config.array)))
+        a_first = Signal(8 * config.wide_word_bytes, reset_less=True)
+        with m.If(read):
+            m.d.sync += a_first.eq(Mux(acc_2, self.acc_data, wide))
+        a = delay(m, a_first, 1, "a")
+        # with both sources in one bank, b is read a cycle later and must stay while the next word's comes
+        b_apart = Signal(8 * config.word_bytes, reset_less=True)
+        b_after = Signal(8 * config.word_bytes, reset_less=True)
+        m.d.sync += b_apart.eq(self.b_data)
+        with m.If(delay(m, self.read_b & self.same_bank, 2, "read_b")):
+            m.d.sync += b_after.eq(self.b_data)
+        same_bank = delay(m, self.same_bank, OPERANDS, "same_bank")
+        b = Mux(same_bank, b_after, delay(m, b_apart, 1, "b"))
+        return a, b
+
+    def _extend(self, m: Module, value: Value, name: str) -> Value:
+        """An element of ACT as one of ACC."""
+        raise NotImplementedError
+
+    def _element(self, word: Value, index: int) -> Value:
+        return word.word_select(index, 8 * self._config.element_bytes)
+
+    def _lane(self, m: Module, word: Value, group: Value, k: int, lanes: int, width: int) -> Value:
+        """Element `group * lanes + k` of a word."""
+        groups = self._config.array // lanes
+        if groups == 1:
+            return word.word_select(k, width)
+        found = Signal(width, name=f"lane_{k}")
+        choices = Array(word.word_select(index * lanes + k, width) for index in range(groups))
+        m.d.comb += found.eq(choices[group[: bits_for(groups - 1)]])
+        return found
+
+    # ---- windows
+
+    def _window(self, m: Module) -> list[tuple[Value, Value]]:
+        """The pass that is 3 cycles old: for each tap, the word of its column, and whether the window has that column.
+
+        A row-window is a ring of words. Its columns lie in as many memories as a pass reads columns, in turn.
+        """
+        config = self._config
+        word, tap_count = 8 * config.word_bytes, config.vector_taps
+        slot_bits = window_slot_bits(config)
+        banks = 1 << ceil_log2(tap_count)
+        # bf16 goes through one window row at a time
+        bank_bits, row_bits = exact_log2(banks), ceil_log2(config.max_window) if config.dtype == "int8" else 0
+        read = delay(m, self.read_window, 2, "read_window")
+        row_in = delay(m, self.window_row, 2, "window_row_in")[:row_bits]
+        slot_in = delay(m, self.window_slot, 2, "window_slot_in")
+        row = delay(m, self.window_row, 3, "window_row")[:row_bits]
+        column = delay(m, self.tap_column, 2, "tap_column")
+        width = delay(m, self.window_width, 2, "window_width")
+        newest = delay(m, self.window_newest, 2, "window_newest")
+        first = Signal(slot_bits, name="tap_slot")
+        inside = Signal(tap_count, name="taps_inside")
+        m.d.sync += [
+            first.eq(newest - width + column),
+            inside.eq(Cat(column + tap <= width for tap in range(tap_count))),
+        ]
+        outputs = []
+        for bank in range(banks):
+            turns = slot_bits - bank_bits
+            m.submodules[f"window_{bank}"] = ram = Ram(shape=word, depth=1 << (row_bits + turns), init=[])
+            write_port, read_port = ram.write_port(), ram.read_port(domain="comb")
+            turn = Signal(turns, name=f"window_turn_{bank}")
+            m.d.comb += [
+                write_port.en.eq(read & (slot_in[:bank_bits] == bank)),
+                write_port.addr.eq(Cat(slot_in[bank_bits:], row_in)),
+                write_port.data.eq(self.a_data),
+                # the turn in which a slot from `first` on lies in this memory
+                turn.eq((first + (banks - 1 - bank)) >> bank_bits),
+                read_port.addr.eq(Cat(turn, row)),
+            ]
+            outputs.append(read_port.data)
+        selected = []
+        for tap in range(tap_count):
+            chosen = Signal(word, name=f"tap_word_{tap}")
+            m.d.comb += chosen.eq(Array(outputs)[(first + tap)[:bank_bits]] if banks > 1 else outputs[0])
+            selected.append((chosen, inside[tap]))
+        return selected
