@@ -281,7 +281,8 @@ def _networks(sizes: Sizes) -> list[str]:
             )
         lines.append(
             f"| {name} {precision} | {warm['cycles']:.0f} | {100 * warm['utilization']:.1f} % | "
-            f"{_digits(warm['compile'])} s | {_digits(cold['first compile'])} s | {_digits(warm['run'])} s | {_digits(cold['first run'])} s | "
+            f"{_digits(warm['compile'])} s | {_digits(cold['first compile'])} s | "
+            f"{_digits(warm['run'])} s | {_digits(cold['first run'])} s | "
             f"{_digits(warm['cycles'] / warm['timing'] / 1e6)} Mcycles/s | {_digits(warm['memory'])} GB |"
         )
     return lines

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
+import ml_dtypes
 import numpy as np
 import onnx
 from npukit.driver.device import Device, Observable
@@ -192,6 +193,8 @@ class Executor:
             tensor = value.type.tensor_type
             dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
             shape = tuple(dim.dim_value for dim in tensor.shape.dim)
+            if dtype == np.float32 and array.dtype == ml_dtypes.bfloat16:
+                array = array.astype(np.float32)  # of a model whose tensors were widened alike
             if array.dtype != dtype:
                 raise InputError(f"input {value.name} must be {dtype}, not {array.dtype}")
             if array.shape != shape:

@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
+from npukit.compiler.bfloat16_models import without_bfloat16
 from npukit.compiler.errors import ModelError
 
 __all__ = ["MAX_OPSET", "ImportPass", "load_model", "with_shapes"]
@@ -17,13 +18,13 @@ MAX_IR_VERSION = 13
 
 
 def load_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
-    """An ONNX model from a path, bytes, or a proto (returned as it is).
+    """An ONNX model from a path, bytes, or a proto (returned as it is), its bfloat16 tensors widened to fp32.
 
     Raises:
         ModelError: no such file, not ONNX, cut short, external data missing, too new.
     """
     if isinstance(source, onnx.ModelProto):
-        return source
+        return without_bfloat16(source)
     name = "the model" if isinstance(source, bytes) else str(source)
     try:
         data = source if isinstance(source, bytes) else Path(source).read_bytes()
@@ -44,7 +45,7 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
             onnx.load_external_data_for_model(model, str(Path(source).parent))
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
             raise ModelError(f"{name}: external data cannot be read: {str(error).splitlines()[0]}") from None
-    return model
+    return without_bfloat16(model)
 
 
 def _not_text(message: Any) -> str | None:

@@ -1,15 +1,17 @@
 """import: what is no usable model, and what the graph looks like after it."""
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from npukit.compiler.errors import ModelError
 from npukit.compiler.passes.importer import MAX_IR_VERSION, MAX_OPSET, ImportPass, load_model, with_shapes
 from npukit.compiler.pipeline import check_model
+from npukit.driver.executor import InputError
 from npukit.isa.config import PRESETS
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
-from npukit import zoo
+from npukit import Session, zoo
 
 
 def model_of(graphs, name="image"):
@@ -128,3 +130,42 @@ def test_the_source_model_is_not_changed(graphs) -> None:
     ImportPass({}).run(model)
     graphs.agree(model, "int8-4x4", inputs={"image": np.zeros((2, 3, 6, 6), np.float32)})
     assert model.SerializeToString(deterministic=True) == before
+
+
+def test_bfloat16_tensors(graphs) -> None:
+    """A model of bfloat16 tensors is the one of the same numbers in fp32: constants, casts, types, inner graphs."""
+    random = np.random.default_rng(3)
+    numbers = {
+        "weights": random.standard_normal((8, 3, 3, 3)).astype(ml_dtypes.bfloat16),
+        "bias": random.standard_normal(8).astype(ml_dtypes.bfloat16),
+    }
+
+    def model(kind: type, code: int) -> onnx.ModelProto:
+        constant = numpy_helper.from_array(np.full((8, 1, 1), 0.5, ml_dtypes.bfloat16).astype(kind), "half")
+        nodes = [
+            helper.make_node("Cast", ["x"], ["cast"], to=code),
+            helper.make_node("Conv", ["cast", "weights", "bias"], ["conv"], pads=[1, 1, 1, 1]),
+            helper.make_node("Constant", [], ["half"], value=constant),
+            helper.make_node("Mul", ["conv", "half"], ["y"]),
+        ]
+        graph = helper.make_graph(
+            nodes, "g",
+            [helper.make_tensor_value_info("x", code, [1, 3, 6, 5])],
+            [helper.make_tensor_value_info("y", code, [1, 8, 6, 5])],
+            [numpy_helper.from_array(value.astype(kind), name) for name, value in numbers.items()],
+        )  # fmt: skip
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+
+    halves = model(ml_dtypes.bfloat16, onnx.TensorProto.BFLOAT16)
+    assert halves.graph.initializer[0].data_type == onnx.TensorProto.BFLOAT16
+    image = random.standard_normal((1, 3, 6, 5)).astype(ml_dtypes.bfloat16)
+    outputs = []
+    for one in (halves, model(np.float32, onnx.TensorProto.FLOAT)):
+        session = Session(one, "bf16-4x4")
+        assert len(session.programs) == 1
+        for array in (image, image.astype(np.float32)):
+            outputs.append(session.run({"x": array})["y"])
+    assert all(one.dtype == np.float32 and np.array_equal(one, outputs[0]) for one in outputs)
+    assert halves.graph.initializer[0].data_type == onnx.TensorProto.BFLOAT16  # the caller's is as it was
+    with pytest.raises(InputError, match="must be float32, not float16"):
+        Session(halves, "bf16-4x4").run({"x": image.astype(np.float16)})

@@ -1,0 +1,62 @@
+"""ONNX models whose tensors are bfloat16, as the same models in fp32.
+
+ONNX Runtime has no bfloat16 kernels for most operators on a CPU, so neither the part of a model that stays on the host
+nor a reference could run as it is written. Every bfloat16 is a binary32: nothing is lost on the way in. What a bfloat16
+model rounds between its nodes, a bf16 machine rounds, too; on the host it stays fp32.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+__all__ = ["without_bfloat16"]
+
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
+"""Attributes that name a tensor's type."""
+
+
+def without_bfloat16(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model itself if it has no bfloat16, otherwise a copy in which fp32 takes its place."""
+    if not any(_is_bfloat16(one) for one in _parts(model.graph)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for one in _parts(copy.graph):
+        if not _is_bfloat16(one):
+            continue
+        if isinstance(one, onnx.TypeProto.Tensor):
+            one.elem_type = TensorProto.FLOAT
+        elif isinstance(one, TensorProto):
+            one.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(one).astype(np.float32), one.name))
+        else:
+            one.i = TensorProto.FLOAT
+    return copy
+
+
+_Part = onnx.TypeProto.Tensor | TensorProto | onnx.AttributeProto
+
+
+def _is_bfloat16(one: _Part) -> bool:
+    if isinstance(one, onnx.TypeProto.Tensor):
+        return one.elem_type == TensorProto.BFLOAT16
+    if isinstance(one, TensorProto):
+        return one.data_type == TensorProto.BFLOAT16
+    return one.i == TensorProto.BFLOAT16
+
+
+def _parts(graph: onnx.GraphProto) -> Iterator[_Part]:
+    """Whatever in a graph, and in the graphs within it, has an element type."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if value.type.HasField("tensor_type"):
+            yield value.type.tensor_type
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.INT and attribute.name in _TYPE_ATTRIBUTES:
+                yield attribute
+            elif attribute.type == onnx.AttributeProto.TENSOR:
+                yield attribute.t
+            elif attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _parts(attribute.g)
