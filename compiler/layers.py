@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from npukit.isa.instructions import Operation
+from npukit.isa.layout import Layout
 from numpy.typing import NDArray
 
 __all__ = [
@@ -37,7 +38,8 @@ class QuantizedTensor:
     """An activation tensor; `floating`: fp32 in the framework and bfloat16 on the machine, without scale.
 
     `storage` names the tensor in whose memory it lies: itself, or, for a reshape that moves nothing,
-    the tensor that was reshaped. `shape` is the framework's, `view` the NCHW shape in memory.
+    the tensor that was reshaped. `shape` is the framework's, `view` the NCHW shape in memory. `layout`: how the host
+    lays out a folded input, whose words of a place follow each other; None for channel blocks.
     """
 
     name: str
@@ -48,6 +50,7 @@ class QuantizedTensor:
     unsigned: bool
     storage: str
     floating: bool = False
+    layout: Layout | None = None
 
     @property
     def dtype(self) -> str:

@@ -12,7 +12,9 @@ from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import Subgraph
 from npukit.compiler.passes.allocate import AllocatePass, Allocation, DoesNotFit
 from npukit.compiler.passes.emit import EmitPass
+from npukit.compiler.passes.fold import FoldPass
 from npukit.compiler.passes.importer import ImportPass, load_model, with_shapes
+from npukit.compiler.passes.interleave import InterleavePass
 from npukit.compiler.passes.lower import LowerPass
 from npukit.compiler.passes.normalise import NormalisePass
 from npukit.compiler.passes.partition import Partition, PartitionPass
@@ -28,14 +30,24 @@ from npukit.compiler.verify import (
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
 
-__all__ = ["PASSES", "Compilation", "check_model", "compile_model"]
+__all__ = ["ATTEMPTS", "PASSES", "Attempt", "Compilation", "check_model", "compile_model"]
 
 _T = TypeVar("_T")
 
-PASSES = ("import", "normalise", "partition", "lower", "schedule", "allocate", "emit")
+PASSES = ("import", "normalise", "partition", "lower", "fold", "schedule", "interleave", "allocate", "emit")
 
-_KEEP = (0.5, 0.25, 0.0)
-"""Shares of memory for kept buffers, tried in turn until allocation succeeds."""
+
+@dataclass(frozen=True)
+class Attempt:
+    """keep: share of memory for kept buffers; window: layers whose tiles are mixed; fill: how full they may make it."""
+
+    keep: float
+    window: int = 1
+    fill: float = 0.0
+
+
+ATTEMPTS = (Attempt(0.5, 4, 0.4), Attempt(0.5), Attempt(0.25), Attempt(0.0))
+"""Tried in turn until allocation succeeds."""
 
 
 @dataclass
@@ -141,9 +153,19 @@ def compile_model(
     subgraphs = step("lower", lower)
     if stop_after == "lower":
         return result
-    _back_end(result, step, subgraphs, stop_after)
+
+    def fold() -> tuple[Subgraph, ...]:
+        made = FoldPass(config).run(subgraphs)
+        for subgraph in made:
+            verify_subgraph(subgraph)
+        return made
+
+    folded = step("fold", fold)
+    if stop_after == "fold":
+        return result
+    _back_end(result, step, folded, stop_after)
     if stop_after is None:
-        result.artifact = build_artifact(proto, split, subgraphs, result.programs)
+        result.artifact = build_artifact(proto, split, folded, result.programs)
     return result
 
 
@@ -155,20 +177,21 @@ def _staying(partition: Partition) -> str:
 def _back_end(result: Compilation, step: Callable, subgraphs: tuple[Subgraph, ...], stop_after: str | None) -> None:
     config = result.config
 
-    def schedule() -> list[tuple[Plan, Allocation]]:
-        return [_fit(config, subgraph) for subgraph in subgraphs]
-
-    fitted = step("schedule", schedule)
-    result.stages["schedule"] = tuple(plan for plan, _ in fitted)
+    # how much is kept and mixed depends on what the allocation makes of it
+    fitted = step("schedule", lambda: [_fit(config, subgraph) for subgraph in subgraphs])
+    result.stages["schedule"] = tuple(one.plan for one in fitted)
     if stop_after == "schedule":
         return
-    allocations = step("allocate", lambda: tuple(allocation for _, allocation in fitted))
+    mixed = step("interleave", lambda: tuple(one.mixed for one in fitted))
+    if stop_after == "interleave":
+        return
+    allocations = step("allocate", lambda: tuple(one.allocation for one in fitted))
     if stop_after == "allocate":
         return
 
     def emit() -> tuple[Program, ...]:
         programs = []
-        for subgraph, (plan, _), allocation in zip(subgraphs, fitted, allocations, strict=True):
+        for subgraph, plan, allocation in zip(subgraphs, mixed, allocations, strict=True):
             program = EmitPass(config, subgraph, plan).run(allocation)
             verify_program(program)
             programs.append(program)
@@ -177,17 +200,25 @@ def _back_end(result: Compilation, step: Callable, subgraphs: tuple[Subgraph, ..
     step("emit", emit)
 
 
-def _fit(config: NpuConfig, subgraph: Subgraph) -> tuple[Plan, Allocation]:
-    """Schedule and allocate, keeping fewer buffers until all fit."""
+@dataclass(frozen=True)
+class _Fitted:
+    plan: Plan
+    mixed: Plan
+    allocation: Allocation
+
+
+def _fit(config: NpuConfig, subgraph: Subgraph) -> _Fitted:
+    """Schedule, interleave and allocate, keeping fewer buffers and mixing fewer layers until all fit."""
     problem = ""
-    for keep in _KEEP:
-        plan = SchedulePass(config, keep).run(subgraph)
+    for attempt in ATTEMPTS:
+        plan = SchedulePass(config, attempt.keep).run(subgraph)
         verify_plan(config, plan)
+        mixed = InterleavePass(config, attempt.window, attempt.fill).run(plan) if attempt.window > 1 else plan
         try:
-            allocation = AllocatePass(config, subgraph).run(plan)
+            allocation = AllocatePass(config, subgraph).run(mixed)
         except DoesNotFit as error:
             problem = str(error)
             continue
-        verify_allocation(config, plan, allocation)
-        return plan, allocation
+        verify_allocation(config, mixed, allocation)
+        return _Fitted(plan, mixed, allocation)
     raise CompileError(f"{subgraph.name} does not fit on chip: {problem}; use a larger configuration")

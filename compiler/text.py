@@ -75,7 +75,8 @@ def _allocation(allocation: Allocation) -> str:
 def _program(program: Program) -> str:
     notes = [""] * len(program.instructions)
     for node in program.nodes:
-        notes[node.first] = f"{node.op} {node.name}"
+        for first, _ in node.runs:
+            notes[first] = f"{node.op} {node.name}"
     return disassemble(program.instructions, notes)
 
 

@@ -12,10 +12,13 @@ from npukit.isa.timing import Timing
 
 MAX_WINDOW_STEP = 16
 """Window columns from one output of a window operation to the next, at most."""
+KEEP = 0.5
+"""Share of a memory for buffers that are kept between tiles, where all fits."""
 _MAX_PLANE = 32767
 """Words of an output block in a tile: its stride has 16 bits with a sign."""
 
 __all__ = [
+    "KEEP",
     "MAX_WINDOW_STEP",
     "ConvShape",
     "ConvTiling",
@@ -97,7 +100,7 @@ def average_window(config: NpuConfig) -> int:
 
 @dataclass(frozen=True)
 class ConvShape:
-    """Sizes of one convolution in words and blocks."""
+    """Sizes of one convolution in words and blocks; `folded`: the input's blocks lie together, and come together."""
 
     config: NpuConfig
     batch: int
@@ -108,6 +111,7 @@ class ConvShape:
     kernel: tuple[int, int]
     strides: tuple[int, int]
     dilations: tuple[int, int]
+    folded: bool = False
 
     @classmethod
     def of(cls, config: NpuConfig, layer: ConvLayer, x: QuantizedTensor, y: QuantizedTensor) -> "ConvShape":
@@ -122,6 +126,7 @@ class ConvShape:
             kernel=(layer.weights.shape[2], layer.weights.shape[3]),
             strides=layer.strides,
             dilations=layer.dilations,
+            folded=x.layout is not None,
         )
 
     def input_rows(self, rows: int) -> int:
@@ -170,19 +175,22 @@ class ConvTiling:
         groups = -(-shape.out_blocks // self.blocks)
         tiles = shape.batch * tiles_y * tiles_x
         taps = shape.kernel[0] * shape.kernel[1]
-        step = max(config.array, self.rows * self.columns, timing.accumulate_latency)
+        outputs = self.rows * self.columns
+        step = max(config.array, outputs, timing.accumulate_latency)
         matrix = tiles * shape.out_blocks * shape.in_blocks * taps * step
+        # what is kept between tiles is loaded once
         input_words = shape.in_blocks * shape.input_rows(self.rows) * shape.input_columns(self.columns)
         weight_words = shape.out_blocks * shape.in_blocks * taps * config.array
-        words = tiles * input_words * (groups if self.weights_outer else 1)
-        keeps = self.weights_outer and weight_words // groups <= config.wgt_depth // 2
-        words += weight_words * (1 if keeps or weight_words <= config.wgt_depth // 2 else tiles)
-        beats = config.word_bytes / config.bus_bytes
-        load = words * max(1.0, beats)
-        vector = tiles * shape.out_blocks * self.rows * self.columns * timing.requantise_passes
+        kept_inputs = tiles * input_words if self.weights_outer else input_words
+        kept_weights = weight_words // groups if self.weights_outer else weight_words
+        words = tiles * input_words * (1 if kept_inputs <= config.act_depth * config.act_banks * KEEP else groups)
+        words += weight_words * (1 if kept_weights <= config.wgt_depth * KEEP else tiles)
+        beats = max(1.0, config.word_bytes / config.bus_bytes)
+        results = tiles * shape.out_blocks * outputs
+        load, vector, store = words * beats, results * timing.requantise_passes, results * beats
         chunks = -(-shape.in_blocks // self.channels) * -(-shape.kernel[0] // self.kernel_rows)
         overhead = tiles * groups * (40 + 8 * chunks)
-        return max(matrix, load, vector) + 0.1 * (load + vector) + overhead
+        return max(matrix, load, vector, store) + 0.05 * (load + vector + store) + overhead
 
 
 def _sizes(total: int, most: int, count: int) -> list[int]:
@@ -209,9 +217,9 @@ def choose_tiling(shape: ConvShape) -> ConvTiling:
     bank = config.act_depth if config.act_banks >= 4 else config.act_depth * config.act_banks // 4
     most = min(config.acc_depth, _MAX_PLANE)
     best: ConvTiling | None = None
-    # half of a memory leaves room for the next tile; where that is too little, all of it, and then every size
+    # a part of a memory leaves room for the next tiles; where that is too little, all of it, and then every size
     for bound, weights, count in (
-        (bank, config.wgt_depth // 2, 12),
+        (bank, config.wgt_depth // 3, 12),
         (config.act_depth, config.wgt_depth, 12),
         (config.act_depth, config.wgt_depth, 1024),
     ):
@@ -231,7 +239,7 @@ def choose_tiling(shape: ConvShape) -> ConvTiling:
 def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int, count: int) -> list[ConvTiling]:
     config = shape.config
     plane = shape.input_rows(rows) * shape.input_columns(columns)
-    if plane > act or rows * columns > act:
+    if plane * (shape.in_blocks if shape.folded else 1) > act or rows * columns > act:
         return []
     found = []
     most_blocks = min(config.acc_depth // (rows * columns), act // (rows * columns), shape.out_blocks, 256)
@@ -244,6 +252,8 @@ def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int, c
         if room < plane:
             continue
         channels = min(room // plane, wgt // (blocks * kernel_rows * row_tiles), shape.in_blocks, 1024)
+        if shape.folded and channels < shape.in_blocks:
+            continue
         if channels == 0:
             kernel_rows = wgt // (blocks * row_tiles)
             channels = 1

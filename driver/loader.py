@@ -22,7 +22,7 @@ class RunRecord:
     counters: dict[str, int]
     seconds_device: float
     seconds_host: float
-    ends: NDArray[np.int64] | None = None
+    events: dict[str, NDArray[np.int64]] | None = None
 
 
 class LoadedProgram:
@@ -81,11 +81,11 @@ class LoadedProgram:
             raise DeviceError(f"{self.program.name} stopped at {problem}")
         outputs = {tensor.name: self._output(tensor) for tensor in self.program.tensors if tensor.role == "output"}
         counters = read_counters(self.device)
-        ends = None
+        events = None
         if isinstance(self.device, Traced):
-            ends = self.device.instruction_cycles(self.program.instructions)["end"]
+            events = self.device.instruction_cycles(self.program.instructions)
         host = launched - start + perf_counter() - finished
-        return outputs, RunRecord(counters, finished - launched, host, ends)
+        return outputs, RunRecord(counters, finished - launched, host, events)
 
     def _output(self, tensor: TensorInfo) -> NDArray:
         element = machine_dtype(self.program.config)

@@ -27,17 +27,20 @@ class Layout:
     An index i gives the tensor coordinate `origin[axis] + sum(i_d * step_d)` on each axis; where that
     lies outside of the tensor the image holds `pad`. Loops may overlap in the tensor (windows), so an
     image can hold an element many times; such a layout can be written but not read back.
+
+    `length`: elements of the image, where that is more than the loops reach.
     """
 
     shape: tuple[int, ...]
     dims: tuple[LayoutDim, ...]
     origin: tuple[int, ...]
     pad: int = 0
+    length: int = 0
 
     @property
     def elements(self) -> int:
         """Elements of the DRAM image, gaps included."""
-        return 1 + sum((dim.size - 1) * dim.stride for dim in self.dims)
+        return max(self.length, 1 + sum((dim.size - 1) * dim.stride for dim in self.dims))
 
     def to_dram(self, tensor: NDArray) -> NDArray:
         """The DRAM image [elements] of a tensor [shape], of the same dtype."""

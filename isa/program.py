@@ -16,7 +16,7 @@ from npukit.isa.layout import Layout, LayoutDim
 __all__ = ["MAGIC", "VERSION", "Capture", "NodeInfo", "Program", "ProgramError", "TensorInfo"]
 
 MAGIC = b"NPUKIT\r\n"
-VERSION = 1
+VERSION = 2
 _BYTES = INSTRUCTION_BITS // 8
 _FIXED = len(MAGIC) + 4 + 32 + 8
 
@@ -45,15 +45,28 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """A graph node that the program computes, and the instructions [first, last) that do it."""
+    """A graph node that the program computes, and the runs [first, end) of instructions that do it, in order."""
 
     name: str
     op: str
     inputs: tuple[tuple[int, ...], ...]
     output: tuple[int, ...]
     macs: int
-    first: int
-    last: int
+    runs: tuple[tuple[int, int], ...]
+
+    @property
+    def first(self) -> int:
+        """Its first instruction."""
+        return self.runs[0][0]
+
+    @property
+    def last(self) -> int:
+        """Its last instruction."""
+        return self.runs[-1][1] - 1
+
+    def indices(self) -> list[int]:
+        """All its instructions."""
+        return [index for run in self.runs for index in range(*run)]
 
 
 @dataclass(frozen=True)
@@ -182,6 +195,7 @@ def _tensor(entry: dict[str, Any]) -> TensorInfo:
         dims=tuple(LayoutDim(**dim) for dim in raw["dims"]),
         origin=tuple(raw["origin"]),
         pad=raw["pad"],
+        length=raw.get("length", 0),
     )
     return TensorInfo(**{**entry, "shape": tuple(entry["shape"]), "layout": layout})
 
@@ -191,6 +205,7 @@ def _node(entry: dict[str, Any]) -> NodeInfo:
         **{
             **entry,
             "inputs": tuple(tuple(shape) for shape in entry["inputs"]),
+            "runs": tuple((first, end) for first, end in entry["runs"]),
             "output": tuple(entry["output"]),
         }
     )

@@ -91,12 +91,12 @@ def _where(programs: Mapping[str, Program], tensor: str, index: tuple[int, ...])
                 and 0 <= steps[1] < instruction.width * capture.step_x
                 and steps[1] % capture.step_x == 0
             ):
-                node = next(node for node in program.nodes if node.first <= capture.instruction < node.last)
+                node = next(node for node in program.nodes if capture.instruction in node.indices())
                 return {
                     "subgraph": name,
                     "node": node.name,
                     "op": node.op,
-                    "instructions": [node.first, node.last - 1],
+                    "instructions": [node.first, node.last],
                     "instruction": capture.instruction,
                 }
     return {}

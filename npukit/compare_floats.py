@@ -8,7 +8,7 @@ import onnx
 from numpy.typing import NDArray
 
 from npukit.compare import Comparison
-from npukit.compiler.layers import Subgraph
+from npukit.compiler.layers import QuantizedTensor, Subgraph
 from npukit.driver.host import HostError, cpu_features, open_session, run_session
 from npukit.errors import UsageError
 from npukit.ordered_sums import layer_output
@@ -38,7 +38,7 @@ def compare_floats(session: Session, inputs: Mapping[str, NDArray], outputs: Map
     """
     if session.compilation is None:
         raise UsageError("--compare in bf16 needs the layers: give the model itself, not what it was compiled to")
-    subgraphs = session.compilation.stages["lower"]
+    subgraphs = session.compilation.stages["fold"]
     assert isinstance(subgraphs, tuple)
     exact = _fp32(session.compilation.source, [layer.output for one in subgraphs for layer in one.layers], inputs)
     values = {**inputs, **session.tensors, **outputs}
@@ -63,7 +63,7 @@ def _compare_subgraph(
     for layer in subgraph.layers:
         used = {name: subgraph.tensors[name] for name in layer.inputs}
         values = {**inner, **known}
-        tensors = {name: values[tensor.storage].reshape(tensor.view) for name, tensor in used.items()}
+        tensors = {name: _as_laid_out(values[tensor.storage], tensor) for name, tensor in used.items()}
         view = subgraph.tensors[layer.output].view
         want = layer_output(session.config, layer, tensors, view)
         result.tensors_total += 1
@@ -88,6 +88,15 @@ def _compare_subgraph(
         error = float(np.abs(got - fp32)[finite].max(initial=0.0))
         result.max_abs_diff = max(result.max_abs_diff, error)
         result.errors[layer.output] = error / span if span else error
+
+
+def _as_laid_out(values: NDArray, tensor: QuantizedTensor) -> NDArray:
+    """A tensor as the machine sees it, NCHW."""
+    if tensor.layout is None:
+        return values.reshape(tensor.view)
+    batch, channels, height, width = tensor.view
+    image = tensor.layout.to_dram(np.ascontiguousarray(values).reshape(tensor.layout.shape))
+    return image.reshape(batch, height, width, -1)[..., :channels].transpose(0, 3, 1, 2)
 
 
 def _fp32(model: onnx.ModelProto, names: list[str], inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:

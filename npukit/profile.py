@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import Load, Matrix, Memory, Store, Vector
+from npukit.isa.instructions import Engine, Load, Matrix, Memory, Store, Vector
 from npukit.isa.program import Program
 from npukit.isa.timing import Timing
 from npukit.sim.timing import stream_cycles
@@ -17,10 +17,15 @@ __all__ = ["LayerProfile", "Profile", "layer_profiles"]
 
 @dataclass(frozen=True)
 class LayerProfile:
-    """One layer: `cycles` from the end of the layer before it to its own end.
+    """One layer.
 
-    `array`, `vector`, `dram` are the cycles for which the array streams, VECTOR streams and the bus
-    moves data of this layer; `bound` names the largest, or `fill` when none covers half of the cycles.
+    Layers overlap. A cycle belongs to the layer whose MATRIX instruction is at work in it, if there is one, otherwise
+    to that of VECTOR's, of STORE's, of LOAD's; if nothing is at work, to the layer that is next to begin something. So
+    `cycles` add up to the program's, and a layer that hides behind another one has few.
+
+    `array`, `vector`, `dram` are the cycles for which the array streams, VECTOR streams and the bus moves data of this
+    layer; `bound` names the largest, `fill` when none covers half of the cycles, and `hidden` when `cycles` are less
+    than half of it.
     """
 
     node: str
@@ -54,11 +59,11 @@ class Profile:
         return self.macs / (self.config.array**2 * self.cycles) if self.cycles else 0.0
 
 
-def _work(program: Program, first: int, last: int) -> tuple[int, int, int]:
-    """(array, vector, bus) cycles of a range of instructions, by themselves."""
+def _work(program: Program, indices: Iterable[int]) -> tuple[int, int, int]:
+    """(array, vector, bus) cycles of some instructions, by themselves."""
     config, timing = program.config, Timing(program.config)
     array = vector = moved = 0
-    for instruction in program.instructions[first:last]:
+    for instruction in (program.instructions[index] for index in indices):
         if isinstance(instruction, Matrix):
             steps = instruction.channels * instruction.kernel_height * instruction.kernel_width
             words = instruction.height * instruction.width
@@ -74,20 +79,51 @@ def _work(program: Program, first: int, last: int) -> tuple[int, int, int]:
     return array, vector, moved
 
 
-def layer_profiles(program: Program, ends: NDArray[np.int64] | None, cycles: int) -> Iterable[LayerProfile]:
-    """A row per node, from each instruction's end; without them (a device that does not tell)
-    the last row gets the whole program's cycles."""
-    before = 0
-    for position, node in enumerate(program.nodes):
-        array, vector, moved = _work(program, node.first, node.last)
-        end = cycles
-        if ends is not None and position + 1 < len(program.nodes):
-            end = max(before, int(ends[node.first : node.last].max()) + 1)
-        spent = end - before
-        before = end
+_FOREGROUND = (Engine.MATRIX, Engine.VECTOR, Engine.STORE, Engine.LOAD)
+
+
+def owners(program: Program, starts: NDArray[np.int64], ends: NDArray[np.int64], cycles: int) -> NDArray[np.int64]:
+    """Cycles of each node, by `LayerProfile`'s rule."""
+    count = len(program.nodes)
+    node_of = np.full(len(program.instructions), count - 1)
+    for number, node in enumerate(program.nodes):
+        for first, end in node.runs:
+            node_of[first:end] = number
+    edges = np.unique(np.concatenate([[0, cycles], starts, ends + 1]).clip(0, cycles))
+    owner = np.full(len(edges) - 1, -1)
+    engines = np.array([-1 if one.engine is None else int(one.engine) for one in program.instructions])
+    low, high = np.searchsorted(edges, starts), np.searchsorted(edges, ends + 1)
+    for engine in reversed(_FOREGROUND):
+        for index in np.nonzero(engines == engine)[0]:
+            owner[low[index] : high[index]] = node_of[index]
+    # what nobody works in belongs to the next one
+    following = count - 1
+    for place in range(len(owner) - 1, -1, -1):
+        if owner[place] < 0:
+            owner[place] = following
+        following = owner[place]
+    return np.bincount(owner, weights=np.diff(edges), minlength=count).astype(np.int64)
+
+
+def layer_profiles(
+    program: Program, events: dict[str, NDArray[np.int64]] | None, cycles: int
+) -> Iterable[LayerProfile]:
+    """A row per node, from each instruction's start and end; without them (a device that does not tell) the last row
+    gets the whole program's cycles."""
+    if not program.nodes:
+        return
+    if events is None:
+        spent_by = np.zeros(len(program.nodes), np.int64)
+        spent_by[-1] = cycles
+    else:
+        spent_by = owners(program, events["start"], events["end"], cycles)
+    for node, spent in zip(program.nodes, spent_by.tolist(), strict=True):
+        array, vector, moved = _work(program, node.indices())
         work = {"array": array, "vector": vector, "dram": moved}
         bound = max(work, key=lambda name: work[name])
-        if 2 * work[bound] < spent:
+        if 2 * spent < work[bound]:
+            bound = "hidden"
+        elif 2 * work[bound] < spent:
             bound = "fill"
         peak = program.config.array**2 * spent
         yield LayerProfile(

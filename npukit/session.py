@@ -145,7 +145,7 @@ class Session:
             profile.macs += sum(node.macs for node in program.nodes)
             for counter, value in record.counters.items():
                 profile.counters[counter] = profile.counters.get(counter, 0) + value
-            profile.layers.extend(layer_profiles(program, record.ends, cycles))
+            profile.layers.extend(layer_profiles(program, record.events, cycles))
         profile.seconds = {
             "compile": self._compile_seconds,
             "simulate": sum(record.seconds_device for record in execution.records.values()),

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ class EmitPass:
         roles += [(name, "output") for name in self.subgraph.outputs]
         for name, role in roles:
             tensor = self.subgraph.tensors[name]
-            layout = blocked(tensor.view, self.config.array)
+            layout = tensor.layout or blocked(tensor.view, self.config.array)
             found.append(
                 TensorInfo(
                     name,
@@ -113,9 +114,14 @@ class EmitPass:
 
     def _nodes(self) -> tuple[NodeInfo, ...]:
         found = []
+        runs: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        start = 0
+        for number, tasks in groupby(self.plan.tasks, lambda task: task.node):
+            end = start + len([*tasks])
+            runs[number].append((start, end))
+            start = end
+        tensors = self.subgraph.tensors
         for number, layer in enumerate(self.subgraph.layers):
-            mine = [index for index, task in enumerate(self.plan.tasks) if task.node == number]
-            tensors = self.subgraph.tensors
             found.append(
                 NodeInfo(
                     layer.node,
@@ -123,8 +129,7 @@ class EmitPass:
                     tuple(tensors[name].shape for name in layer.inputs),
                     tensors[layer.output].shape,
                     layer.macs,
-                    mine[0],
-                    mine[-1] + 1,
+                    tuple(runs[number]),
                 )
             )
         return tuple(found)

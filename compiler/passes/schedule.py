@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from npukit.compiler.layers import Subgraph
+from npukit.compiler.layers import ConvLayer, Subgraph
 from npukit.compiler.schedule import SCHEDULERS, Builder
+from npukit.compiler.schedule.conv import schedule_conv
+from npukit.compiler.schedule.fusion import fused_additions
 from npukit.compiler.tasks import Plan
 from npukit.isa.config import NpuConfig
 
@@ -21,7 +23,14 @@ class SchedulePass:
     def run(self, subgraph: Subgraph) -> Plan:
         """The tasks of all layers. Engines overlap by themselves: queues decouple what order allows."""
         builder = Builder(self.config, subgraph, self.keep)
+        additions = fused_additions(subgraph)
         for number, layer in enumerate(subgraph.layers):
-            builder.node = number
-            SCHEDULERS[type(layer)](builder, layer)
+            if number in additions.values():
+                continue
+            builder.begin(number)
+            if number in additions:
+                assert isinstance(layer, ConvLayer)
+                schedule_conv(builder, layer, additions[number])
+            else:
+                SCHEDULERS[type(layer)](builder, layer)
         return builder.plan

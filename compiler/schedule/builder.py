@@ -18,7 +18,8 @@ __all__ = ["Builder", "Region"]
 class Region:
     """A tile of a blocked tensor [batch][block][y][x] in DRAM: one batch, ranges of the rest.
 
-    `step_y`: only every so many rows. Rows and columns outside of the tensor are border.
+    `step_y`: only every so many rows. Rows and columns outside of the tensor are border. Of a folded tensor, whose
+    words of a place follow each other, all blocks belong to it, and `place` of them make a column.
     """
 
     def __init__(
@@ -32,6 +33,10 @@ class Region:
         step_y: int = 1,
     ) -> None:
         _, channels, self.height, self.width = tensor.view
+        self.place = -(-channels // lanes) if tensor.layout is not None else 1
+        if tensor.layout is not None:
+            block = (0, 1)
+            channels = lanes
         self.tensor = tensor.storage
         self.batch, self.block, self.x, self.step_y = batch, block, x, step_y
         self.total_blocks = -(-channels // lanes)
@@ -64,7 +69,12 @@ class Region:
     @property
     def words(self) -> int:
         """Words on chip, border included."""
-        return self.blocks * self.rows * self.columns
+        return self.blocks * self.rows * self.pitch
+
+    @property
+    def pitch(self) -> int:
+        """Words of a row on chip."""
+        return self.columns * self.place
 
     @property
     def y(self) -> int:
@@ -75,7 +85,7 @@ class Region:
     def offset(self) -> int:
         """DRAM words from the tensor's start to the first word."""
         plane = self.batch * self.total_blocks + self.block[0]
-        return (plane * self.height + self.y) * self.width + max(self.x[0], 0)
+        return ((plane * self.height + self.y) * self.width + max(self.x[0], 0)) * self.place
 
     @property
     def box(self) -> Box:
@@ -101,12 +111,19 @@ class Builder:
         self.subgraph = subgraph
         self.plan = Plan()
         self.node = 0
+        self._group = 0
+        self._tile = 0
         self._kept: dict[Memory, OrderedDict[Hashable, Buffer]] = {memory: OrderedDict() for memory in Memory}
         self._budget = {
             Memory.ACT: int(config.act_depth * config.act_banks * keep),
             Memory.WGT: int(config.wgt_depth * keep),
             Memory.PAR: int(config.par_depth * keep),
         }
+
+    def begin(self, number: int) -> None:
+        """The tasks that follow are of that layer."""
+        self.node = self._group = number
+        self._tile += 1
 
     def tensor(self, name: str) -> QuantizedTensor:
         """The activation of that name."""
@@ -143,7 +160,10 @@ class Builder:
         dram: DramUse | None = None,
         captures: tuple[CaptureBox, ...] = (),
     ) -> None:
-        self.plan.tasks.append(Task(engine, instruction, operands, self.node, dram, captures))
+        task = Task(engine, instruction, operands, self.node, dram, captures, self._group, self._tile)
+        self.plan.tasks.append(task)
+        if engine is Engine.STORE:
+            self._tile += 1
 
     def matrix(self, instruction: Matrix, act: Operand, wgt: Operand, acc: Buffer) -> None:
         """A MATRIX task."""
@@ -198,9 +218,10 @@ class Builder:
             if region.empty:
                 self._fill(buffer, pad_value)
                 return
-            shape = (region.blocks, region.valid_rows, region.valid_columns)
-            dram = (region.height * region.width, region.step_y * region.width)
-            chip = (region.rows * region.columns, region.columns)
+            shape = (region.blocks, region.valid_rows, region.valid_columns * region.place)
+            line = region.width * region.place
+            dram = (region.height * line, region.step_y * line)
+            chip = (region.rows * region.pitch, region.pitch)
             border = bool(region.top or region.bottom or region.left or region.right)
             if not border:
                 shape, chip, dram = _merge(shape, chip, dram)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
-from npukit.compiler.layers import ConvLayer
+from npukit.compiler.layers import BinaryLayer, ConvLayer
 from npukit.compiler.schedule.builder import Builder, Region
+from npukit.compiler.schedule.fusion import add_in_place_of_store
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import ConvShape, ConvTiling, choose_tiling, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
@@ -93,14 +94,25 @@ def _pieces(layer: ConvLayer, size: int) -> Iterator[_Piece]:
         yield _Piece(layer, number, first_in, blocks[0], tiles)
 
 
-def schedule_conv(builder: Builder, layer: ConvLayer) -> None:
-    """Emit a convolution's tasks."""
+def schedule_conv(builder: Builder, layer: ConvLayer, addition: int | None = None) -> None:
+    """Emit a convolution's tasks, and those of the layer of that number, which takes its result at once."""
     x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
     whole = ConvShape.of(builder.config, layer, x, y)
     for piece in _pieces(layer, builder.config.array):
         tiling = choose_tiling(replace(whole, in_blocks=piece.in_blocks, out_blocks=piece.out_blocks))
         for batch, group, rows, columns in _tiles(tiling.shape, tiling):
-            _tile(builder, piece, tiling, batch, group, rows, columns)
+            part, out = _tile(builder, piece, tiling, batch, group, rows, columns)
+            if addition is None:
+                builder.store_region(part, out)
+                continue
+            number, builder.node = builder.node, addition
+            later = builder.subgraph.layers[addition]
+            assert isinstance(later, BinaryLayer)
+            y = builder.tensor(later.output)
+            ends = (part.first_y, part.first_y + part.rows)
+            place = Region(y, builder.config.array, part.batch, part.block, ends, part.x)
+            add_in_place_of_store(builder, later, layer.output, place, out)
+            builder.node = number
 
 
 def _tiles(shape: ConvShape, tiling: ConvTiling) -> Iterator[tuple[int, _Range, _Range, _Range]]:
@@ -129,7 +141,8 @@ def _tile(
     group: _Range,
     rows: _Range,
     columns: _Range,
-) -> None:
+) -> tuple[Region, Buffer]:
+    """Compute a tile: which part of the result, and where it is."""
     shape, layer = tiling.shape, piece.layer
     height, width, blocks = rows[1] - rows[0], columns[1] - columns[0], group[1] - group[0]
     size = builder.config.array
@@ -159,7 +172,7 @@ def _tile(
         wgt = _weights(builder, piece, summand, shape, group, channels, kernel)
         region = _input(builder, piece, shape, batch, channels, rows, columns)
         act = builder.load_region(region, layer.pad_value)
-        pitch = region.columns
+        pitch, place = region.pitch, region.place
         instruction = Matrix(
             accumulate=int(index > 0),
             channels=channels[1] - channels[0],
@@ -168,16 +181,16 @@ def _tile(
             height=height,
             width=width,
             blocks=blocks,
-            act_stride_channel=region.rows * pitch if channels[1] - channels[0] > 1 else 0,
+            act_stride_channel=(1 if place > 1 else region.rows * pitch) if channels[1] - channels[0] > 1 else 0,
             act_stride_kernel_y=shape.dilations[0] * pitch if kernel[1] - kernel[0] > 1 else 0,
             act_stride_kernel_x=shape.dilations[1] if shape.kernel[1] > 1 else 0,
             act_stride_y=(pitch if shape.kernel[0] == 1 else shape.strides[0] * pitch) if height > 1 else 0,
-            act_stride_x=shape.strides[1] if width > 1 else 0,
+            act_stride_x=shape.strides[1] * place if width > 1 else 0,
             acc_stride_block=height * width,
             acc_stride_y=width,
             acc_stride_x=1,
         )
-        start = kernel[0] * shape.dilations[0] * pitch
+        start = kernel[0] * shape.dilations[0] * pitch + (channels[0] if place > 1 else 0)
         builder.matrix(instruction, Operand("act", act, start), Operand("wgt", wgt), acc)
     out = Buffer(Memory.ACT, blocks * height * width, layer.output)
     instruction = Vector(
@@ -188,7 +201,7 @@ def _tile(
     )  # fmt: skip
     capture = CaptureBox(layer.output, batch, target[0], rows[0], columns[0])
     builder.vector(instruction, (Operand("a", acc),), Operand("out", out, write=True), parameters, capture)
-    builder.store_region(Region(builder.tensor(layer.output), size, batch, target, rows, columns), out)
+    return Region(builder.tensor(layer.output), size, batch, target, rows, columns), out
 
 
 def _input(

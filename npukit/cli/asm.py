@@ -66,7 +66,8 @@ def _disassemble(options: argparse.Namespace) -> int:
         check_writable(options.output)
     notes = [""] * len(program.instructions)
     for node in program.nodes:
-        notes[node.first] = f"{node.op} {node.name}"
+        for first, _ in node.runs:
+            notes[first] = f"{node.op} {node.name}"
     text = disassemble(program.instructions, notes)
     if options.output is not None:
         write_bytes(options.output, text.encode())

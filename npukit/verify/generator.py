@@ -396,7 +396,7 @@ class _Generator:
         """Rows and columns of about as many results as a sweep goes over, or as it needs not to wait."""
         timing = Timing(self.config)
         near = self.random.choice([timing.sweep_cycles // timing.requantise_passes, timing.sweep_words])
-        results = max(1, near + self.random.choice([-2, -1, -1, 0, 1, 1, 2, 9]))
+        results = max(1, near + self.random.choice([-2, -1, 0, 1, 1, 1, 2, 9]))
         rows = [rows for rows in range(1, 9) if results % rows == 0]
         height = self.random.choice(rows)
         return height, results // height

@@ -17,18 +17,23 @@ SPECIAL = (
 
 
 def random_floats(generator: np.random.Generator, count: int) -> NDArray[np.uint32]:
-    """binary32 patterns of one kind: ordinary, small whole, of any exponent, near underflow, special, or any bits."""
+    """binary32 patterns of one kind: ordinary, small whole, of any exponent, near underflow, with zeros and subnormal
+    numbers among them, with any special ones, or any bits."""
     bits = generator.integers(0, 1 << 32, count, np.uint32)
     kind = generator.choice(
-        ["ordinary", "whole", "wide", "small", "special", "any"], p=[0.35, 0.25, 0.15, 0.1, 0.1, 0.05]
+        ["ordinary", "whole", "wide", "small", "tiny", "special", "any"], p=[0.3, 0.2, 0.1, 0.1, 0.15, 0.1, 0.05]
     )
     if kind == "any":
         return bits
     if kind == "whole":  # sums that cancel, and ties
         return generator.integers(-8, 9, count).astype(np.float32).view(np.uint32)
-    low, high = {"ordinary": (118, 136), "special": (118, 136), "wide": (1, 255), "small": (40, 75)}[kind]
+    ranges = {"wide": (1, 255), "small": (59, 69)}  # products of the latter are about the smallest normal number
+    low, high = ranges.get(str(kind), (118, 136))
     exponents = generator.integers(low, high, count, np.uint32)
     found = bits & np.uint32(0x807FFFFF) | exponents << np.uint32(23)
+    if kind == "tiny":
+        chosen = generator.random(count) < 0.3
+        found = np.where(chosen, generator.choice(np.array(SPECIAL[:12], np.uint32), count), found)
     if kind == "special":
         # few, or all that follows from them is NaN
         chosen = generator.random(count) < generator.choice([0.01, 0.05, 0.3])

@@ -46,7 +46,7 @@ def test_every_element_leads_to_the_instruction_that_wrote_it(graphs) -> None:
             assert (first["tensor"], first["index"], first["mismatches"]) == (name, list(index), 1)
             assert first["expected"] == right[index] and first["actual"] == wrong[index]
             node = next(node for node in program.nodes if node.name == first["node"])
-            assert first["instructions"] == [node.first, node.last - 1]
+            assert first["instructions"] == [node.first, node.last]
             source = program.aliases.get(name, (name,))[0]
             view = program.captured[source][0]
             batch, channel, y, x = np.unravel_index(np.ravel_multi_index(index, right.shape), view)

@@ -184,9 +184,9 @@ def test_outputs_are_not_overwritten(graphs) -> None:
     graphs.agree(graph.model(), "int8-4x4", runs=2)
 
 
-@pytest.mark.parametrize("failures", [0, 1, 2, 3])
+@pytest.mark.parametrize("failures", range(len(pipeline.ATTEMPTS) + 1))
 def test_share_of_kept_buffers_falls_until_all_fits(graphs, monkeypatch, failures) -> None:
-    """The pipeline tries again with fewer kept buffers, and says what does not fit when none are left."""
+    """The pipeline tries again with fewer mixed layers and kept buffers, and says what does not fit in the end."""
     tried: list[float] = []
 
     class Recorder(SchedulePass):
@@ -206,17 +206,17 @@ def test_share_of_kept_buffers_falls_until_all_fits(graphs, monkeypatch, failure
     y = graph.conv(graph.input((1, 4, 9, 9)), 4, pads=[1] * 4)
     graph.output(graph.add(y, y))
     model = graph.model()
-    if failures < 3:
+    if failures < len(pipeline.ATTEMPTS):
         graphs.agree(model, "int8-4x4")
     else:
         with pytest.raises(CompileError, match="^npukit_0 does not fit on chip: 9 words for y .*; use a larger"):
             compile_model(model, PRESETS["int8-4x4"])
-    assert tried == [0.5, 0.25, 0.0][: failures + 1]
+    assert tried == [attempt.keep for attempt in pipeline.ATTEMPTS][: failures + 1]
 
 
 def test_without_kept_buffers(graphs, monkeypatch) -> None:
     """Everything is loaded again for each tile, into memories that hold one tile."""
-    monkeypatch.setattr(pipeline, "_KEEP", (0.0,))
+    monkeypatch.setattr(pipeline, "ATTEMPTS", pipeline.ATTEMPTS[-1:])
     graph = graphs.Graph()
     y = graph.conv(graph.input((1, 24, 9, 9)), 24, pads=[1] * 4)
     graph.output(graph.add(graph.conv(y, 24, pads=[1] * 4), y))

@@ -41,7 +41,9 @@ def test_every_stage_has_a_text(stage) -> None:
         "normalise": "Conv block1/conv1/Conv: (",
         "partition": "stays:",
         "lower": "npukit_0: (",
+        "fold": "npukit_0: (",
         "schedule": "MATRIX ",
+        "interleave": "MATRIX ",
         "allocate": "WGT bank 0 words ",
         "emit": "  # Conv block1/conv1/Conv",
     }[stage]

@@ -1,0 +1,68 @@
+"""Which layers are computed together, tile by tile, so that what is between them never leaves the chip."""
+
+from dataclasses import replace
+from typing import Any
+
+from npukit.compiler.layers import BinaryLayer, ConvLayer, Layer, Subgraph
+from npukit.compiler.schedule.builder import Builder, Region
+from npukit.compiler.tasks import Buffer, CaptureBox, Operand
+from npukit.isa.instructions import Vector
+
+__all__ = ["add_in_place_of_store", "fused_additions"]
+
+
+def fused_additions(subgraph: Subgraph) -> dict[int, int]:
+    """Number of a convolution -> number of the addition, or product, that follows it and takes its result at once.
+
+    The convolution is the later one of the two sources' layers, and nothing else reads its result.
+    """
+    made = {layer.output: number for number, layer in enumerate(subgraph.layers)}
+    readers: dict[str, list[Layer]] = {}
+    for layer in subgraph.layers:
+        for name in {subgraph.tensors[one].storage for one in layer.inputs}:
+            readers.setdefault(name, []).append(layer)
+    outside = {subgraph.tensors[name].storage for name in subgraph.outputs}
+    found: dict[int, int] = {}
+    for number, layer in enumerate(subgraph.layers):
+        if not isinstance(layer, BinaryLayer) or not all(isinstance(source, str) for source in layer.sources):
+            continue
+        if any(subgraph.tensors[name].view != subgraph.tensors[layer.output].view for name in layer.inputs):
+            continue
+        if len({subgraph.tensors[name].storage for name in layer.inputs}) < 2:
+            continue
+        last = max(made.get(subgraph.tensors[name].storage, -1) for name in layer.inputs)
+        if last < 0 or type(subgraph.layers[last]) is not ConvLayer:
+            continue
+        result = subgraph.layers[last].output
+        if len(readers[result]) == 1 and result not in outside:
+            found[last] = number
+    return found
+
+
+def add_in_place_of_store(builder: Builder, layer: BinaryLayer, result: str, part: Region, ready: Buffer) -> None:
+    """Combine a tile of `result`, on chip in `ready`, with the same part of the other source, and store that.
+
+    part: of the layer's output, in words [block][row][column] as they lie in `ready`.
+    """
+    parameters = builder.parameters(layer.node, layer.operation, dict(layer.values), [])
+    height, width, count = part.rows, part.columns, part.blocks
+    operands, strides = [], dict[str, Any]()
+    for side, source in zip(("a", "b"), layer.sources, strict=True):
+        assert isinstance(source, str)
+        tensor = builder.tensor(source)
+        buffer = ready
+        if tensor.storage != result:
+            lanes = builder.config.array
+            y, x = (part.first_y, part.first_y + height), part.x
+            region = Region(replace(tensor, layout=None), lanes, part.batch, part.block, y, x)
+            buffer = builder.load_region(region, 0)
+        operands.append(Operand(side, buffer))
+        strides |= {f"{side}_stride_block": height * width, f"{side}_stride_y": width, f"{side}_stride_x": 1}
+    out = Buffer(ready.memory, part.words, layer.output)
+    instruction = Vector(
+        operation=layer.operation, blocks=count, height=height, width=width, **strides,
+        out_stride_block=height * width, out_stride_y=width, out_stride_x=1,
+    )  # fmt: skip
+    capture = CaptureBox(layer.output, part.batch, part.block[0], part.first_y, part.x[0])
+    builder.vector(instruction, tuple(operands), Operand("out", out, write=True), parameters, capture)
+    builder.store_region(part, out)
