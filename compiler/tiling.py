@@ -239,7 +239,8 @@ def choose_tiling(shape: ConvShape) -> ConvTiling:
 def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int, count: int) -> list[ConvTiling]:
     config = shape.config
     plane = shape.input_rows(rows) * shape.input_columns(columns)
-    if plane * (shape.in_blocks if shape.folded else 1) > act or rows * columns > act:
+    least = plane * shape.in_blocks if shape.folded else plane
+    if least > act or rows * columns > act:
         return []
     found = []
     most_blocks = min(config.acc_depth // (rows * columns), act // (rows * columns), shape.out_blocks, 256)
@@ -249,11 +250,10 @@ def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int, c
         kernel_rows = shape.kernel[0]
         # a single bank holds the result as well
         room = min(act, config.act_depth - blocks * rows * columns) if config.act_banks == 1 else act
-        if room < plane:
+        if room < least:
             continue
-        channels = min(room // plane, wgt // (blocks * kernel_rows * row_tiles), shape.in_blocks, 1024)
-        if shape.folded and channels < shape.in_blocks:
-            continue
+        fitting = shape.in_blocks if shape.folded else room // plane
+        channels = min(fitting, wgt // (blocks * kernel_rows * row_tiles), shape.in_blocks, 1024)
         if channels == 0:
             kernel_rows = wgt // (blocks * row_tiles)
             channels = 1

@@ -38,7 +38,7 @@ class FoldPass:
             if len(readers) != 1 or others or name in subgraph.outputs:
                 continue
             layer, x = layers[readers[0]], tensors[name]
-            if type(layer) is not ConvLayer or layer.group != 1:
+            if type(layer) is not ConvLayer or layer.group != 1 or x.view[1] >= self.config.array:
                 continue
             folds = list(_folds(layer, x, tensors[layer.output], self.config))
             best = min(folds, key=lambda fold: (fold.cycles, fold.words))
