@@ -39,14 +39,13 @@ PASSES = ("import", "normalise", "partition", "lower", "fold", "schedule", "inte
 
 @dataclass(frozen=True)
 class Attempt:
-    """keep: share of memory for kept buffers; window: layers whose tiles are mixed; fill: how full they may make it."""
+    """keep: share of memory for kept buffers; room: share that may be in use, 0 for the order of the plan."""
 
     keep: float
-    window: int = 1
-    fill: float = 0.0
+    room: float = 0.0
 
 
-ATTEMPTS = (Attempt(0.5, 4, 0.4), Attempt(0.5), Attempt(0.25), Attempt(0.0))
+ATTEMPTS = (Attempt(0.5, 0.6), Attempt(0.5, 0.45), Attempt(0.5), Attempt(0.25), Attempt(0.0))
 """Tried in turn until allocation succeeds."""
 
 
@@ -213,7 +212,7 @@ def _fit(config: NpuConfig, subgraph: Subgraph) -> _Fitted:
     for attempt in ATTEMPTS:
         plan = SchedulePass(config, attempt.keep).run(subgraph)
         verify_plan(config, plan)
-        mixed = InterleavePass(config, attempt.window, attempt.fill).run(plan) if attempt.window > 1 else plan
+        mixed = InterleavePass(config, attempt.room).run(plan) if attempt.room else plan
         try:
             allocation = AllocatePass(config, subgraph).run(mixed)
         except DoesNotFit as error:

@@ -76,11 +76,7 @@ class CaptureBox:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One instruction to be, in program order; `node` is the number of its layer.
-
-    Tasks with the same `tile` belong together. They are of the layer that was scheduled as number `group`, or of one
-    that is computed together with it.
-    """
+    """One instruction to be, in program order; `node` is the number of its layer."""
 
     engine: Engine
     instruction: Instruction
@@ -88,8 +84,6 @@ class Task:
     node: int
     dram: DramUse | None = None
     captures: tuple[CaptureBox, ...] = ()
-    group: int = 0
-    tile: int = 0
 
 
 @dataclass

@@ -1,14 +1,15 @@
-"""interleave: tiles of neighbouring layers in one order, so that the engines do not wait for each other.
+"""interleave: tasks in the order in which, by an estimate, they begin.
 
-A layer that keeps one engine busy leaves the others idle: an addition the array, a convolution the vector lanes. The
-plan comes layer by layer. Here its tiles come in the order in which, by an estimate, each could begin first; a tile
-comes after all that it reads, and never before an earlier one of its own layer.
+The plan comes layer by layer and tile by tile. FETCH hands instructions on in their order, and waits when a queue is
+full: an instruction that comes before its time keeps others from theirs, and one that comes late leaves its engine
+idle. Each engine's tasks stay in their order; between engines they move, across tiles and layers, as far as memory
+allows.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import prod
 
 from npukit.compiler.tasks import Buffer, Plan, Task
 from npukit.isa.config import NpuConfig
@@ -21,54 +22,54 @@ __all__ = ["InterleavePass"]
 
 _LATENCY = 100
 """Cycles from a request to DRAM to its answer, for the estimate."""
-_AHEAD = 3
-"""Results that may wait in ACC until VECTOR has taken them."""
-
-
-@dataclass(eq=False)
-class _Unit:
-    """The tasks of a tile."""
-
-    group: int
-    tasks: list[Task]
-    work: dict[Engine, int]
-    first_load: int = 0
-    missing: int = 0
-    ready: float = 0.0
-    waiting: list["_Unit"] = field(default_factory=list)
-    buffers: list[Buffer] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class InterleavePass:
-    """`window`: layers that are open at the same time; `fill`: share of each memory that they may hold together."""
+    """`room`: share of each memory that may be in use at once; banks are not looked at here."""
 
     config: NpuConfig
-    window: int = 4
-    fill: float = 0.6
+    room: float
     name = "interleave"
 
     def run(self, plan: Plan) -> Plan:
-        """The same tasks in another order."""
-        units = list(self._units(plan))
-        _link(units)
-        order = _Order(self, units).run()
-        return Plan([task for unit in order for task in unit.tasks], plan.constants)
-
-    def _units(self, plan: Plan) -> Iterator[_Unit]:
-        for _, tasks in groupby(plan.tasks, lambda task: task.tile):
-            yield self._unit([*tasks])
-
-    def _unit(self, tasks: list[Task]) -> _Unit:
-        work: dict[Engine, int] = dict.fromkeys((Engine.LOAD, Engine.MATRIX, Engine.VECTOR, Engine.STORE), 0)
-        first = 0
-        for task in tasks:
-            cycles = self._cycles(task)
-            work[task.engine] += cycles
-            if task.engine is Engine.LOAD and not work[Engine.MATRIX]:
-                first = work[Engine.LOAD]
-        buffers = list({operand.buffer: None for task in tasks for operand in task.operands})
-        return _Unit(tasks[0].group, tasks, work, first, buffers=buffers)
+        """The same tasks in another order, which is as legal as the first."""
+        timing = Timing(self.config)
+        latency = {
+            Engine.LOAD: _LATENCY, Engine.MATRIX: timing.matrix_latency, Engine.VECTOR: timing.vector_latency,
+            Engine.STORE: _LATENCY,
+        }  # fmt: skip
+        memory = _Room(self.config, self.room, plan.tasks)
+        clock = dict.fromkeys(Engine, 0.0)
+        written: dict[Buffer, float] = {}
+        read: dict[Buffer, float] = {}
+        stores: dict[str, list[tuple[Task, float]]] = defaultdict(list)
+        found: list[tuple[float, int, Task]] = []
+        for index, task in enumerate(plan.tasks):
+            engine = task.engine
+            start = max(clock[engine], memory.take(task))
+            for operand in task.operands:
+                start = max(start, written.get(operand.buffer, 0.0))
+                if operand.write:
+                    start = max(start, read.get(operand.buffer, 0.0))
+            if task.dram is not None and not task.dram.write:
+                for store, done in stores[task.dram.tensor]:
+                    assert store.dram is not None
+                    mine, theirs = task.dram.box, store.dram.box
+                    if done > start and (mine is None or theirs is None or mine.overlaps(theirs)):
+                        start = done
+            end = start + self._cycles(task)
+            clock[engine] = end
+            done = end + latency[engine]
+            for operand in task.operands:
+                uses, when = (written, done) if operand.write else (read, end)
+                uses[operand.buffer] = max(uses.get(operand.buffer, 0.0), when)
+            if engine is Engine.STORE:
+                assert task.dram is not None
+                stores[task.dram.tensor].append((task, done))
+            memory.release(task, end)
+            found.append((start, index, task))
+        return Plan([task for _, _, task in sorted(found, key=lambda one: one[:2])], plan.constants)
 
     def _cycles(self, task: Task) -> int:
         config, one = self.config, task.instruction
@@ -85,126 +86,33 @@ class InterleavePass:
         return one.blocks * stream_cycles(config, one) + 8
 
 
-def _link(units: list[_Unit]) -> None:
-    """Note which units come after which: through buffers, and through tensors in DRAM."""
-    writer: dict[Buffer, _Unit] = {}
-    stores: dict[str, list[tuple[Task, _Unit]]] = defaultdict(list)
-    for unit in units:
-        before: dict[_Unit, None] = {}
-        for task in unit.tasks:
-            for operand in task.operands:
-                other = writer.setdefault(operand.buffer, unit)
-                if other is not unit:
-                    before[other] = None
-            if task.dram is None:
+class _Room:
+    """When there is room for a task's new buffers, as earlier ones are let go."""
+
+    def __init__(self, config: NpuConfig, share: float, tasks: list[Task]) -> None:
+        self.last = {operand.buffer: task for task in tasks for operand in task.operands}
+        self.free = {memory: share * prod(bank_depth(config, memory)) for memory in Memory}
+        self.released: dict[Memory, list[tuple[float, int]]] = {memory: [] for memory in Memory}
+        self.held: set[Buffer] = set()
+
+    def take(self, task: Task) -> float:
+        """The first cycle in which the buffers fit that the task is the first to use."""
+        start = 0.0
+        for operand in task.operands:
+            buffer = operand.buffer
+            if buffer in self.held:
                 continue
-            box = task.dram.box
-            if task.dram.write:
-                stores[task.dram.tensor].append((task, unit))
-                continue
-            for store, other in stores[task.dram.tensor]:
-                assert store.dram is not None
-                if box is None or store.dram.box is None or box.overlaps(store.dram.box):
-                    before[other] = None
-        for other in before:
-            if other is not unit:
-                other.waiting.append(unit)
-                unit.missing += 1
+            self.held.add(buffer)
+            self.free[buffer.memory] -= buffer.words
+            released = self.released[buffer.memory]
+            while self.free[buffer.memory] < 0 and released:
+                when, words = heappop(released)
+                self.free[buffer.memory] += words
+                start = max(start, when)
+        return start
 
-
-class _Order:
-    """The estimate of time as units are taken one after the other."""
-
-    def __init__(self, settings: InterleavePass, units: list[_Unit]) -> None:
-        config = settings.config
-        self.window = settings.window
-        self.layers: dict[int, list[_Unit]] = defaultdict(list)
-        for unit in reversed(units):
-            self.layers[unit.group].append(unit)  # the next one last
-        self.nodes = sorted(self.layers)
-        self.room = {}
-        for memory in Memory:
-            count, depth = bank_depth(config, memory)
-            self.room[memory] = settings.fill * count * depth
-        self.live = dict.fromkeys(Memory, 0)
-        self.uses: dict[Buffer, int] = defaultdict(int)
-        for unit in units:
-            for buffer in unit.buffers:
-                self.uses[buffer] += 1
-        self.begun: set[Buffer] = set()
-        self.clock = dict.fromkeys(Engine, 0.0)
-        self.results = [0.0] * _AHEAD
-        self.total = len(units)
-
-    def run(self) -> list[_Unit]:
-        order: list[_Unit] = []
-        while len(order) < self.total:
-            unit = self._next()
-            self.layers[unit.group].pop()
-            self._take(unit)
-            order.append(unit)
-            while self.nodes and not self.layers[self.nodes[0]]:
-                self.nodes.pop(0)
-        return order
-
-    def _next(self) -> _Unit:
-        best: tuple[float, _Unit] | None = None
-        for number, node in enumerate(self.nodes[: self.window]):
-            if not self.layers[node]:
-                continue
-            unit = self.layers[node][-1]
-            if unit.missing or (number and not self._fits(unit)):
-                continue
-            start = self._times(unit)[0]
-            if best is None or start < best[0]:
-                best = start, unit
-        assert best is not None, "the first layer's next unit is always possible"
-        return best[1]
-
-    def _fits(self, unit: _Unit) -> bool:
-        more: dict[Memory, int] = defaultdict(int)
-        for buffer in unit.buffers:
-            if buffer not in self.begun:
-                more[buffer.memory] += buffer.words
-        return all(self.live[memory] + words <= self.room[memory] for memory, words in more.items())
-
-    def _times(self, unit: _Unit) -> tuple[float, dict[Engine, float]]:
-        """When the unit's main work begins, and when each engine has done its part."""
-        work = unit.work
-        asked = max(self.clock[Engine.LOAD], unit.ready)
-        loaded = asked + work[Engine.LOAD]
-        # data that is not there yet takes the latency, what comes behind does not
-        first = max(asked + unit.first_load, unit.ready + _LATENCY) if unit.first_load else unit.ready
-        clock = {Engine.LOAD: loaded if work[Engine.LOAD] else self.clock[Engine.LOAD]}
-        start = None
-        done = max(first, loaded)
-        if work[Engine.MATRIX]:
-            start = max(self.clock[Engine.MATRIX], first, self.results[0])
-            done = max(start + work[Engine.MATRIX], loaded)
-            clock[Engine.MATRIX] = done
-        if work[Engine.VECTOR]:
-            begin = max(self.clock[Engine.VECTOR], done)
-            start = begin if start is None else start
-            done = begin + work[Engine.VECTOR]
-            clock[Engine.VECTOR] = done
-        if work[Engine.STORE]:
-            done = max(self.clock[Engine.STORE], done) + work[Engine.STORE]
-            clock[Engine.STORE] = done
-        return done if start is None else start, clock
-
-    def _take(self, unit: _Unit) -> None:
-        _, clock = self._times(unit)
-        self.clock.update(clock)
-        if unit.work[Engine.MATRIX]:
-            self.results = [*self.results[1:], clock.get(Engine.VECTOR, 0.0)]
-        done = max(clock.values()) + _LATENCY
-        for other in unit.waiting:
-            other.missing -= 1
-            other.ready = max(other.ready, done)
-        for buffer in unit.buffers:
-            if buffer not in self.begun:
-                self.begun.add(buffer)
-                self.live[buffer.memory] += buffer.words
-            self.uses[buffer] -= 1
-            if not self.uses[buffer]:
-                self.live[buffer.memory] -= buffer.words
+    def release(self, task: Task, end: float) -> None:
+        """Let go what the task was the last to use."""
+        for operand in task.operands:
+            if self.last[operand.buffer] is task:
+                heappush(self.released[operand.buffer.memory], (end, operand.buffer.words))

@@ -6,6 +6,7 @@ from npukit.compiler.layers import ConvLayer, Subgraph
 from npukit.compiler.schedule import SCHEDULERS, Builder
 from npukit.compiler.schedule.conv import schedule_conv
 from npukit.compiler.schedule.fusion import fused_additions
+from npukit.compiler.schedule.strips import chains, schedule_chain
 from npukit.compiler.tasks import Plan
 from npukit.isa.config import NpuConfig
 
@@ -24,11 +25,17 @@ class SchedulePass:
         """The tasks of all layers. Engines overlap by themselves: queues decouple what order allows."""
         builder = Builder(self.config, subgraph, self.keep)
         additions = fused_additions(subgraph)
+        found = chains(self.config, subgraph, additions)
+        later = {number for chain in found.values() for number in (chain.window, chain.product)}
+        later.update(additions.values())
         for number, layer in enumerate(subgraph.layers):
-            if number in additions.values():
+            if number in later:
                 continue
-            builder.begin(number)
-            if number in additions:
+            builder.node = number
+            if number in found:
+                chain = found[number]
+                schedule_chain(builder, chain, additions.get(chain.product) if chain.product is not None else None)
+            elif number in additions:
                 assert isinstance(layer, ConvLayer)
                 schedule_conv(builder, layer, additions[number])
             else:

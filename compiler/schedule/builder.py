@@ -111,19 +111,12 @@ class Builder:
         self.subgraph = subgraph
         self.plan = Plan()
         self.node = 0
-        self._group = 0
-        self._tile = 0
         self._kept: dict[Memory, OrderedDict[Hashable, Buffer]] = {memory: OrderedDict() for memory in Memory}
         self._budget = {
             Memory.ACT: int(config.act_depth * config.act_banks * keep),
             Memory.WGT: int(config.wgt_depth * keep),
             Memory.PAR: int(config.par_depth * keep),
         }
-
-    def begin(self, number: int) -> None:
-        """The tasks that follow are of that layer."""
-        self.node = self._group = number
-        self._tile += 1
 
     def tensor(self, name: str) -> QuantizedTensor:
         """The activation of that name."""
@@ -160,14 +153,11 @@ class Builder:
         dram: DramUse | None = None,
         captures: tuple[CaptureBox, ...] = (),
     ) -> None:
-        task = Task(engine, instruction, operands, self.node, dram, captures, self._group, self._tile)
-        self.plan.tasks.append(task)
-        if engine is Engine.STORE:
-            self._tile += 1
+        self.plan.tasks.append(Task(engine, instruction, operands, self.node, dram, captures))
 
-    def matrix(self, instruction: Matrix, act: Operand, wgt: Operand, acc: Buffer) -> None:
+    def matrix(self, instruction: Matrix, act: Operand, wgt: Operand, acc: Buffer, acc_offset: int = 0) -> None:
         """A MATRIX task."""
-        self._emit(Engine.MATRIX, instruction, (act, wgt, Operand("acc", acc, write=True)))
+        self._emit(Engine.MATRIX, instruction, (act, wgt, Operand("acc", acc, acc_offset, write=True)))
 
     def vector(
         self,
@@ -216,7 +206,7 @@ class Builder:
 
         def fill(buffer: Buffer) -> None:
             if region.empty:
-                self._fill(buffer, pad_value)
+                self.fill(buffer, pad_value)
                 return
             shape = (region.blocks, region.valid_rows, region.valid_columns * region.place)
             line = region.width * region.place
@@ -245,12 +235,23 @@ class Builder:
         """A number as the bits of an element."""
         return int(value) & 0xFF if self.config.dtype == "int8" else int(narrow(np.array(value, np.float32)))
 
-    def _fill(self, buffer: Buffer, value: float) -> None:
-        parameters = self.parameters(f"fill {value}", Operation.FILL, {"value": value}, [])
+    def fill(self, buffer: Buffer, value: float) -> None:
+        """Set every word of a buffer in ACT."""
         width = min(buffer.words, 1024)
         for start in range(0, buffer.words, width):
-            instruction = Vector(operation=Operation.FILL, width=min(width, buffer.words - start), out_stride_x=1)
-            self.vector(instruction, (), Operand("out", buffer, start, write=True), parameters)
+            self.fill_part(buffer, value, start, (1, 1, min(width, buffer.words - start)), (0, 0))
+
+    def fill_part(
+        self, buffer: Buffer, value: float, start: int, counts: tuple[int, int, int], strides: tuple[int, int]
+    ) -> None:
+        """Set words [block][row][column] of a buffer in ACT, blocks and rows so far apart."""
+        parameters = self.parameters(f"fill {value}", Operation.FILL, {"value": value}, [])
+        instruction = Vector(
+            operation=Operation.FILL, blocks=counts[0], height=counts[1], width=counts[2],
+            out_stride_block=strides[0] if counts[0] > 1 else 0,
+            out_stride_y=strides[1] if counts[1] > 1 else 0, out_stride_x=1,
+        )  # fmt: skip
+        self.vector(instruction, (), Operand("out", buffer, start, write=True), parameters)
 
     def store_region(self, region: Region, buffer: Buffer) -> None:
         """Write a tile [block][y][x] from ACT to its tensor."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
-from npukit.compiler.layers import BinaryLayer, ConvLayer
+from npukit.compiler.layers import ConvLayer
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.schedule.fusion import add_in_place_of_store
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
@@ -13,7 +13,7 @@ from npukit.compiler.tiling import ConvShape, ConvTiling, choose_tiling, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 from numpy.typing import NDArray
 
-__all__ = ["blocked_channels", "schedule_conv", "summands", "weight_tiles"]
+__all__ = ["Piece", "Placed", "blocked_channels", "compute_tile", "pieces", "schedule_conv", "summands", "weight_tiles"]
 
 _Range = tuple[int, int]
 
@@ -50,7 +50,17 @@ def blocked_channels(values: NDArray, size: int) -> NDArray:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class Placed:
+    """Where a tile's result goes: words [block][row][column] of a buffer, rows and blocks so far apart."""
+
+    buffer: Buffer
+    offset: int
+    plane: int
+    pitch: int
+
+
+@dataclass(frozen=True)
+class Piece:
     """A dense convolution from some input blocks to some output blocks: a layer, or a part of a grouped one.
 
     tiles: the weights' summands, see `weight_tiles`.
@@ -71,7 +81,7 @@ class _Piece:
         return self.tiles[0].shape[1]
 
 
-def _pieces(layer: ConvLayer, size: int) -> Iterator[_Piece]:
+def pieces(layer: ConvLayer, size: int) -> Iterator[Piece]:
     """Output blocks that need the same input blocks, with zeros where a group takes nothing from a channel."""
     outer, inner = layer.weights.shape[:2]
     out_of_group = outer // layer.group
@@ -91,28 +101,21 @@ def _pieces(layer: ConvLayer, size: int) -> Iterator[_Piece]:
                 dense[row, start : start + inner] = weights[row]
             weights = dense
         tiles = tuple(weight_tiles(part, size) for part in summands(weights))
-        yield _Piece(layer, number, first_in, blocks[0], tiles)
+        yield Piece(layer, number, first_in, blocks[0], tiles)
 
 
 def schedule_conv(builder: Builder, layer: ConvLayer, addition: int | None = None) -> None:
     """Emit a convolution's tasks, and those of the layer of that number, which takes its result at once."""
     x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
     whole = ConvShape.of(builder.config, layer, x, y)
-    for piece in _pieces(layer, builder.config.array):
+    for piece in pieces(layer, builder.config.array):
         tiling = choose_tiling(replace(whole, in_blocks=piece.in_blocks, out_blocks=piece.out_blocks))
         for batch, group, rows, columns in _tiles(tiling.shape, tiling):
-            part, out = _tile(builder, piece, tiling, batch, group, rows, columns)
+            part, out = compute_tile(builder, piece, tiling, batch, group, rows, columns)
             if addition is None:
                 builder.store_region(part, out)
                 continue
-            number, builder.node = builder.node, addition
-            later = builder.subgraph.layers[addition]
-            assert isinstance(later, BinaryLayer)
-            y = builder.tensor(later.output)
-            ends = (part.first_y, part.first_y + part.rows)
-            place = Region(y, builder.config.array, part.batch, part.block, ends, part.x)
-            add_in_place_of_store(builder, later, layer.output, place, out)
-            builder.node = number
+            add_in_place_of_store(builder, addition, layer.output, part, out)
 
 
 def _tiles(shape: ConvShape, tiling: ConvTiling) -> Iterator[tuple[int, _Range, _Range, _Range]]:
@@ -133,16 +136,20 @@ def _tiles(shape: ConvShape, tiling: ConvTiling) -> Iterator[tuple[int, _Range, 
                 yield batch, group, rows, columns
 
 
-def _tile(
+def compute_tile(
     builder: Builder,
-    piece: _Piece,
+    piece: Piece,
     tiling: ConvTiling,
     batch: int,
     group: _Range,
     rows: _Range,
     columns: _Range,
+    where: Placed | None = None,
 ) -> tuple[Region, Buffer]:
-    """Compute a tile: which part of the result, and where it is."""
+    """Emit the tasks of a tile, without those that store it: which part of the result, and the buffer that holds it.
+
+    where: that buffer and the place in it; by default a new one.
+    """
     shape, layer = tiling.shape, piece.layer
     height, width, blocks = rows[1] - rows[0], columns[1] - columns[0], group[1] - group[0]
     size = builder.config.array
@@ -192,21 +199,23 @@ def _tile(
         )
         start = kernel[0] * shape.dilations[0] * pitch + (channels[0] if place > 1 else 0)
         builder.matrix(instruction, Operand("act", act, start), Operand("wgt", wgt), acc)
-    out = Buffer(Memory.ACT, blocks * height * width, layer.output)
+    if where is None:
+        where = Placed(Buffer(Memory.ACT, blocks * height * width, layer.output), 0, height * width, width)
     instruction = Vector(
         operation=Operation.REQUANTIZE,
         blocks=blocks, height=height, width=width,
         a_memory=Memory.ACC, a_stride_block=height * width, a_stride_y=width, a_stride_x=1,
-        out_stride_block=height * width, out_stride_y=width, out_stride_x=1,
+        out_stride_block=where.plane, out_stride_y=where.pitch, out_stride_x=1,
     )  # fmt: skip
     capture = CaptureBox(layer.output, batch, target[0], rows[0], columns[0])
-    builder.vector(instruction, (Operand("a", acc),), Operand("out", out, write=True), parameters, capture)
-    return Region(builder.tensor(layer.output), size, batch, target, rows, columns), out
+    out = Operand("out", where.buffer, where.offset, write=True)
+    builder.vector(instruction, (Operand("a", acc),), out, parameters, capture)
+    return Region(builder.tensor(layer.output), size, batch, target, rows, columns), where.buffer
 
 
 def _input(
     builder: Builder,
-    piece: _Piece,
+    piece: Piece,
     shape: ConvShape,
     batch: int,
     channels: _Range,
@@ -225,7 +234,7 @@ def _input(
 
 
 def _weights(
-    builder: Builder, piece: _Piece, summand: int, shape: ConvShape, group: _Range, channels: _Range, kernel: _Range
+    builder: Builder, piece: Piece, summand: int, shape: ConvShape, group: _Range, channels: _Range, kernel: _Range
 ) -> Buffer:
     size = builder.config.array
     name = builder.constant(f"{piece.layer.node} weights {piece.number}.{summand}", lambda: piece.tiles[summand])

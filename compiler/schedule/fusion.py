@@ -1,6 +1,5 @@
 """Which layers are computed together, tile by tile, so that what is between them never leaves the chip."""
 
-from dataclasses import replace
 from typing import Any
 
 from npukit.compiler.layers import BinaryLayer, ConvLayer, Layer, Subgraph
@@ -26,6 +25,8 @@ def fused_additions(subgraph: Subgraph) -> dict[int, int]:
     for number, layer in enumerate(subgraph.layers):
         if not isinstance(layer, BinaryLayer) or not all(isinstance(source, str) for source in layer.sources):
             continue
+        if any(subgraph.tensors[name].layout is not None for name in layer.inputs):
+            continue
         if any(subgraph.tensors[name].view != subgraph.tensors[layer.output].view for name in layer.inputs):
             continue
         if len({subgraph.tensors[name].storage for name in layer.inputs}) < 2:
@@ -39,11 +40,17 @@ def fused_additions(subgraph: Subgraph) -> dict[int, int]:
     return found
 
 
-def add_in_place_of_store(builder: Builder, layer: BinaryLayer, result: str, part: Region, ready: Buffer) -> None:
-    """Combine a tile of `result`, on chip in `ready`, with the same part of the other source, and store that.
+def add_in_place_of_store(builder: Builder, number: int, result: str, ready_part: Region, ready: Buffer) -> None:
+    """Combine a tile of `result`, on chip in `ready`, with the same part of the layer's other source, and store that.
 
-    part: of the layer's output, in words [block][row][column] as they lie in `ready`.
+    number: of the layer. ready_part: the tile, in words [block][row][column].
     """
+    before, builder.node = builder.node, number
+    layer = builder.subgraph.layers[number]
+    assert isinstance(layer, BinaryLayer)
+    lanes = builder.config.array
+    rows, columns = (ready_part.first_y, ready_part.first_y + ready_part.rows), ready_part.x
+    part = Region(builder.tensor(layer.output), lanes, ready_part.batch, ready_part.block, rows, columns)
     parameters = builder.parameters(layer.node, layer.operation, dict(layer.values), [])
     height, width, count = part.rows, part.columns, part.blocks
     operands, strides = [], dict[str, Any]()
@@ -52,10 +59,7 @@ def add_in_place_of_store(builder: Builder, layer: BinaryLayer, result: str, par
         tensor = builder.tensor(source)
         buffer = ready
         if tensor.storage != result:
-            lanes = builder.config.array
-            y, x = (part.first_y, part.first_y + height), part.x
-            region = Region(replace(tensor, layout=None), lanes, part.batch, part.block, y, x)
-            buffer = builder.load_region(region, 0)
+            buffer = builder.load_region(Region(tensor, lanes, part.batch, part.block, rows, columns), 0)
         operands.append(Operand(side, buffer))
         strides |= {f"{side}_stride_block": height * width, f"{side}_stride_y": width, f"{side}_stride_x": 1}
     out = Buffer(ready.memory, part.words, layer.output)
@@ -66,3 +70,4 @@ def add_in_place_of_store(builder: Builder, layer: BinaryLayer, result: str, par
     capture = CaptureBox(layer.output, part.batch, part.block[0], part.first_y, part.x[0])
     builder.vector(instruction, tuple(operands), Operand("out", out, write=True), parameters, capture)
     builder.store_region(part, out)
+    builder.node = before

@@ -12,7 +12,16 @@ from npukit.compiler.tiling import MAX_WINDOW_STEP, depthwise_blocks, parts, win
 from npukit.isa.descriptors import pack_taps
 from npukit.isa.instructions import Memory, Operation, Vector
 
-__all__ = ["Tile", "WindowLayer", "schedule_depthwise", "schedule_maxpool", "window_region", "window_tiles"]
+__all__ = [
+    "Tile",
+    "WindowLayer",
+    "depthwise_parameters",
+    "schedule_depthwise",
+    "schedule_maxpool",
+    "window_region",
+    "window_tasks",
+    "window_tiles",
+]
 
 
 _Range = tuple[int, int]
@@ -53,25 +62,29 @@ def schedule_maxpool(builder: Builder, layer: MaxPoolLayer) -> None:
 
 def schedule_depthwise(builder: Builder, layer: DepthwiseLayer) -> None:
     """Emit a depthwise convolution's tasks."""
-    size = builder.config.array
     kernel = layer.weights.shape[2], layer.weights.shape[3]
+    most = depthwise_blocks(builder.config, kernel)
+    for tile in window_tiles(builder, layer, kernel, most):
+        parameters = depthwise_parameters(builder, layer, tile.blocks)
+        _window(builder, layer, kernel, tile, Operation.DEPTHWISE, layer.pad_value, parameters)
+
+
+def depthwise_parameters(builder: Builder, layer: DepthwiseLayer, blocks: _Range) -> Buffer:
+    """Descriptor, parameters and taps of some channel blocks, in PAR."""
+    size = builder.config.array
     channels = [blocked_channels(array, size) for array in layer.channels]
     (weights,) = summands(layer.weights)
     taps = blocked_channels(weights.reshape(len(weights), -1), size)
-    packed = [pack_taps(builder.config, block.T) for block in taps]
-    most = depthwise_blocks(builder.config, kernel)
-    for tile in window_tiles(builder, layer, kernel, most):
-        parameters = builder.parameters(
-            f"{layer.node}, block {tile.blocks[0]},",
-            Operation.DEPTHWISE,
-            dict(layer.values),
-            [
-                words
-                for block in range(*tile.blocks)
-                for words in (*(array[block : block + 1] for array in channels), packed[block])
-            ],
-        )
-        _window(builder, layer, kernel, tile, Operation.DEPTHWISE, layer.pad_value, parameters)
+    return builder.parameters(
+        f"{layer.node}, block {blocks[0]},",
+        Operation.DEPTHWISE,
+        dict(layer.values),
+        [
+            words
+            for block in range(*blocks)
+            for words in (*(array[block : block + 1] for array in channels), pack_taps(builder.config, taps[block].T))
+        ],
+    )
 
 
 def window_tiles(builder: Builder, layer: WindowLayer, kernel: tuple[int, int], most_blocks: int) -> Iterator[Tile]:
@@ -116,12 +129,26 @@ def _window(
     builder: Builder, layer: WindowLayer, kernel: tuple[int, int], tile: Tile,
     operation: Operation, pad_value: float, parameters: Buffer | None,
 ) -> None:  # fmt: skip
-    size = builder.config.array
-    y = builder.tensor(layer.output)
-    rows, columns, blocks = tile.rows, tile.columns, tile.blocks
-    height, width, count = rows[1] - rows[0], columns[1] - columns[0], blocks[1] - blocks[0]
     region = window_region(builder, layer, kernel, tile)
     source = builder.load_region(region, pad_value)
+    size = region.rows, region.columns
+    out = window_tasks(builder, layer, kernel, tile, source, size, operation, parameters)
+    place = Region(builder.tensor(layer.output), builder.config.array, tile.batch, tile.blocks, tile.rows, tile.columns)
+    builder.store_region(place, out)
+
+
+def window_tasks(
+    builder: Builder, layer: WindowLayer, kernel: tuple[int, int], tile: Tile, source: Buffer, size: tuple[int, int],
+    operation: Operation, parameters: Buffer | None,
+) -> Buffer:  # fmt: skip
+    """Emit a tile's tasks, without those that store it; `source` holds its windows, `size` rows and columns of a block.
+
+    Returns:
+        The buffer with the result [block][row][column].
+    """
+    rows, columns, blocks = tile.rows, tile.columns, tile.blocks
+    height, width, count = rows[1] - rows[0], columns[1] - columns[0], blocks[1] - blocks[0]
+    plane, pitch = size[0] * size[1], size[1]
     out = Buffer(Memory.ACT, count * height * width, layer.output)
     phases, step = _phases(layer.strides[1], layer.dilations[1], width)
     for phase in range(phases):
@@ -130,15 +157,15 @@ def _window(
             blocks=count,
             height=height,
             width=-(-(width - phase) // phases),
-            a_stride_block=region.rows * region.columns if count > 1 else 0,
-            a_stride_y=layer.strides[0] * region.columns if height > 1 else 0,
+            a_stride_block=plane if count > 1 else 0,
+            a_stride_y=layer.strides[0] * pitch if height > 1 else 0,
             out_stride_block=height * width,
             out_stride_y=width,
             out_stride_x=phases,
             window_height=kernel[0],
             window_width=kernel[1],
             window_step=step,
-            window_stride_y=layer.dilations[0] * region.columns if kernel[0] > 1 else 0,
+            window_stride_y=layer.dilations[0] * pitch if kernel[0] > 1 else 0,
             window_stride_x=layer.dilations[1],
         )
         capture = CaptureBox(layer.output, tile.batch, blocks[0], rows[0], columns[0] + phase, step_x=phases)
@@ -149,4 +176,4 @@ def _window(
             parameters,
             capture,
         )
-    builder.store_region(Region(y, size, tile.batch, blocks, rows, columns), out)
+    return out

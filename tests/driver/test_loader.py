@@ -125,9 +125,10 @@ def test_padding_lanes_hold_zeros(graphs) -> None:
     graph = graphs.Graph(seed=7)
     x = graph.input((2, 5, 7, 6))
     graph.output(graph.add(x, graph.conv(x, 5, pads=[1] * 4)))
-    (program,) = compile_model(graph.model(), CONFIG).programs
+    model = graph.model()
+    (program,) = compile_model(model, CONFIG).programs
     device = SimDevice(CONFIG, compute=False)
-    LoadedProgram(device, program, 0).run(graphs.inputs_of(graph.model(), 7))
+    LoadedProgram(device, program, 0).run(graphs.inputs_of(model, 7))
     tensor = next(one for one in program.tensors if one.role == "input")
     words = device.read_memory(tensor.address, tensor.layout.elements).reshape(2, 2, 7, 6, 4)
     assert not words[:, 1, :, :, 1:].any() and words[:, 1, :, :, 0].any()

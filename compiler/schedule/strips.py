@@ -1,0 +1,388 @@
+"""Chains of layers, strip by strip, so that what is between them never leaves the chip.
+
+A convolution, the depthwise convolution or maximum that reads it, and often the 1x1 convolution that follows: the
+blocks of MobileNets. A strip is some rows of the second layer's result. For a few channel blocks at a time, the rows of
+the first layer's result that the strip looks at are computed into a buffer with a border, and the second layer reads
+them there. The rows that two strips share are computed twice. When a strip has all channel blocks, the 1x1 convolution
+sums over them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from npukit.compiler.layers import ConvLayer, DepthwiseLayer, MaxPoolLayer, Subgraph
+from npukit.compiler.schedule.builder import Builder, Region
+from npukit.compiler.schedule.conv import Placed, blocked_channels, compute_tile, pieces, summands
+from npukit.compiler.schedule.fusion import add_in_place_of_store
+from npukit.compiler.schedule.window import Tile, depthwise_parameters, window_tasks
+from npukit.compiler.tasks import Buffer, CaptureBox, Operand
+from npukit.compiler.tiling import KEEP, ConvShape, ConvTiling, depthwise_blocks, parts
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import Matrix, Memory, Operation, Vector
+from npukit.isa.timing import Timing
+
+__all__ = ["Chain", "chains", "schedule_chain"]
+
+_BUFFERS = 3
+"""Buffers between the first two layers, used in turn."""
+_WASTE = 1.4
+"""How many rows may be computed for each row that is needed."""
+_FULL = 0.75
+"""Share of ACT that a chain of three layers may take."""
+_BEHIND = 2
+"""Parts of a strip that are computed before the last strip's product, so that VECTOR has work meanwhile."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Numbers of layers that are computed together, and how.
+
+    first: a convolution. window: the layer that reads it. product: the 1x1 convolution that reads that, or None.
+    rows: of the second layer's result in a strip. blocks: channel blocks of a buffer. tall, wide: rows and columns of
+    a block in it, border included. tile_rows, tile_blocks, channels: of the convolution's tiles.
+    """
+
+    first: int
+    window: int
+    product: int | None
+    rows: int
+    blocks: int
+    tall: int
+    wide: int
+    tile_rows: int
+    tile_blocks: int
+    channels: int
+
+
+def chains(config: NpuConfig, subgraph: Subgraph, additions: dict[int, int]) -> dict[int, Chain]:
+    """The chains of a subgraph, by their first layer's number; `additions` as `fused_additions` finds them."""
+    made = {layer.output: number for number, layer in enumerate(subgraph.layers)}
+    readers: dict[str, list[int]] = {}
+    for number, layer in enumerate(subgraph.layers):
+        for name in {subgraph.tensors[one].storage for one in layer.inputs}:
+            readers.setdefault(name, []).append(number)
+    outside = {subgraph.tensors[name].storage for name in subgraph.outputs}
+    found: dict[int, Chain] = {}
+    for number, layer in enumerate(subgraph.layers):
+        if not isinstance(layer, DepthwiseLayer | MaxPoolLayer):
+            continue
+        name = layer.inputs[0]
+        first = made.get(name)
+        if first is None or type(subgraph.layers[first]) is not ConvLayer or len(readers[name]) > 1 or name in outside:
+            continue
+        following = readers.get(layer.output, [])
+        chain = None
+        if len(following) == 1 and layer.output not in outside and _is_product(subgraph, following[0], number):
+            others = [
+                made.get(subgraph.tensors[name].storage, -1)
+                for name in subgraph.layers[additions.get(following[0], 0)].inputs
+                if following[0] in additions and name != subgraph.layers[following[0]].output
+            ]
+            # what is added must be there before the chain begins
+            if all(other < first for other in others):
+                chain = _chain(config, subgraph, first, number, following[0])
+        shorter = _chain(config, subgraph, first, number, None)
+        if chain is not None and shorter is not None:
+            chain = min((chain, shorter), key=lambda one: _cycles(config, subgraph, one, following))
+        chain = chain or shorter
+        if chain is not None:
+            found[first] = chain
+    return found
+
+
+def _is_product(subgraph: Subgraph, number: int, window: int) -> bool:
+    layer = subgraph.layers[number]
+    return (
+        type(layer) is ConvLayer
+        and layer.group == 1
+        and layer.weights.shape[2:] == (1, 1)
+        and layer.strides == (1, 1)
+        and not any(layer.pads)
+        and layer.inputs == (subgraph.layers[window].output,)
+        and len(summands(layer.weights)) == 1
+    )
+
+
+def _cycles(config: NpuConfig, subgraph: Subgraph, chain: Chain, following: list[int]) -> float:
+    """Estimate for a chain's layers and the product that follows: the busier of array and vector lanes."""
+    conv, window = subgraph.layers[chain.first], subgraph.layers[chain.window]
+    assert isinstance(conv, ConvLayer) and isinstance(window, DepthwiseLayer | MaxPoolLayer)
+    x, e, y = (subgraph.tensors[name] for name in (conv.inputs[0], conv.output, window.output))
+    passes = Timing(config).requantise_passes
+    blocks, kernel = -(-e.view[1] // config.array), _kernel(window)
+    strips = -(-y.view[2] // chain.rows)
+    rows = min(strips * chain.tall, e.view[2] + (strips - 1) * max(0, chain.tall - chain.rows * window.strides[0]))
+    steps = -(-x.view[1] // config.array) * conv.weights.shape[2] * conv.weights.shape[3]
+    computed = blocks * rows * min(e.view[3], chain.wide)
+    array, vector = computed * steps, computed * passes
+    fresh = min(window.strides[1], kernel[1]) + -(-kernel[1] // config.vector_taps) * passes - 1
+    vector += blocks * y.view[2] * y.view[3] * kernel[0] * fresh
+    layer = subgraph.layers[following[0]]
+    assert isinstance(layer, ConvLayer)
+    results = -(-layer.weights.shape[0] // config.array) * y.view[2] * y.view[3]
+    then = results * blocks, results * passes
+    if chain.product is None:
+        return y.view[0] * (max(array, vector) + max(then))
+    return y.view[0] * max(array + then[0], vector + then[1])
+
+
+def _kernel(layer: DepthwiseLayer | MaxPoolLayer) -> tuple[int, int]:
+    if isinstance(layer, MaxPoolLayer):
+        return layer.kernel
+    return layer.weights.shape[2], layer.weights.shape[3]
+
+
+def _chain(config: NpuConfig, subgraph: Subgraph, first: int, second: int, product: int | None) -> Chain | None:
+    """How to compute layers together, or None where memories are too small or too much would be computed twice."""
+    conv, window = subgraph.layers[first], subgraph.layers[second]
+    assert isinstance(conv, ConvLayer) and isinstance(window, DepthwiseLayer | MaxPoolLayer)
+    x, e, y = (subgraph.tensors[name] for name in (conv.inputs[0], conv.output, window.output))
+    if conv.group > 1 or window.dilations != (1, 1) or e.view != subgraph.tensors[window.inputs[0]].view:
+        return None
+    shape = ConvShape.of(config, conv, x, e)
+    kernel = _kernel(window)
+    # every element between the two is computed, be it used or not: somebody may look
+    for axis in (0, 1):
+        reached = (y.view[2 + axis] - 1) * window.strides[axis] - window.pads[axis] + kernel[axis]
+        if reached < e.view[2 + axis] or kernel[axis] < window.strides[axis]:
+            return None
+    wide = (y.view[3] - 1) * window.strides[1] + kernel[1]
+    columns = e.view[3]
+    total = config.act_depth * config.act_banks
+    room = min(config.act_depth, total // (2 * _BUFFERS))
+    if columns < 1 or columns > config.acc_depth or wide > 1024 or kernel[0] * wide > room:
+        return None
+    height = y.view[2]
+    rows = min(height, (room // wide - kernel[0]) // window.strides[0] + 1, 1024)
+    if product is not None:
+        if y.view[3] > config.acc_depth:
+            return None
+        rows = min(rows, -(-height // 3)) if rows < height else rows
+
+    def words(rows: int) -> int:
+        """Of the buffers between, the input, two strips of the second layer's result, and tiles of the product's."""
+        tall = (rows - 1) * window.strides[0] + kernel[0]
+        source = shape.in_blocks * shape.input_rows(min(tall, e.view[2])) * shape.input_columns(columns)
+        strips = 1 if rows == height else 2
+        return _BUFFERS * tall * wide + source + strips * shape.out_blocks * rows * y.view[3] + 4 * config.acc_depth
+
+    if product is not None:
+        while rows and words(rows) > _FULL * total:
+            rows -= 1
+        if not rows:
+            return None
+    rows = -(-height // -(-height // rows))
+    tall = (rows - 1) * window.strides[0] + kernel[0]
+    needed = min(e.view[2], (height - 1) * window.strides[0] + kernel[0])
+    if -(-height // rows) * tall > _WASTE * needed + kernel[0]:
+        return None
+
+    # the convolution's tiles: rows that fit in ACC, and an input that fits in a bank
+    tile_rows = min(tall, e.view[2], config.acc_depth // columns)
+    plane = least = 0
+    while tile_rows:
+        plane = shape.input_rows(tile_rows) * shape.input_columns(columns)
+        least = plane * shape.in_blocks if shape.folded else plane
+        if least <= config.act_depth:
+            break
+        tile_rows -= 1
+    if not tile_rows:
+        return None
+    channels = shape.in_blocks if shape.folded else min(shape.in_blocks, config.act_depth // plane)
+    strip_input = shape.in_blocks * shape.input_rows(min(tall, e.view[2])) * shape.input_columns(columns)
+    weights = shape.in_blocks * shape.kernel[0] * shape.kernel[1] * config.array
+    if strip_input > total * KEEP / 2 or weights > config.wgt_depth // 3:
+        return None
+    if rows < height and weights * shape.out_blocks > config.wgt_depth * KEEP:
+        return None
+    most = min(room // (tall * wide), max(1, config.act_depth // 2 // (rows * y.view[3])), shape.out_blocks)
+    most = min(most, max(1, (config.par_depth // 4 - 1) // 2))
+    if isinstance(window, DepthwiseLayer):
+        most = min(most, depthwise_blocks(config, kernel) // 2)
+    if most < 1 or rows * y.view[3] > config.act_depth:
+        return None
+    tile_blocks = min(most, config.acc_depth // (tile_rows * columns), config.wgt_depth // 3 // weights)
+    blocks = max(tile_blocks, most // tile_blocks * tile_blocks)
+    return Chain(first, second, product, rows, blocks, tall, wide, tile_rows, tile_blocks, channels)
+
+
+def schedule_chain(builder: Builder, chain: Chain, addition: int | None) -> None:
+    """Emit a chain's tasks; `addition` is the number of the layer that takes the product's result at once."""
+    _Strips(builder, chain, addition).run()
+
+
+_Range = tuple[int, int]
+
+
+@dataclass
+class _Between:
+    """A buffer between the first two layers, and what its border is good for: rows at the top and at the bottom."""
+
+    buffer: Buffer
+    plane: int = 0
+    top: int = 0
+    bottom: int = 0
+
+
+class _Strips:
+    def __init__(self, builder: Builder, chain: Chain, addition: int | None) -> None:
+        self.builder, self.chain, self.addition = builder, chain, addition
+        config, layers = builder.config, builder.subgraph.layers
+        conv, window = layers[chain.first], layers[chain.window]
+        assert isinstance(conv, ConvLayer) and isinstance(window, DepthwiseLayer | MaxPoolLayer)
+        self.window = window
+        self.e, self.y = builder.tensor(conv.output), builder.tensor(window.output)
+        (self.piece,) = pieces(conv, config.array)
+        whole = ConvShape.of(config, conv, builder.tensor(conv.inputs[0]), self.e)
+        shape = replace(whole, in_blocks=self.piece.in_blocks, out_blocks=self.piece.out_blocks)
+        self.columns = self.e.view[3]
+        self.tiling = ConvTiling(
+            shape, chain.tile_blocks, chain.tile_rows, self.columns, chain.channels, shape.kernel[0], False
+        )
+        words = chain.blocks * chain.tall * chain.wide
+        self.between = [_Between(Buffer(Memory.ACT, words, conv.output)) for _ in range(_BUFFERS)]
+        self.turn = 0
+
+    def run(self) -> None:
+        """All strips, and in each all channel blocks; a strip's product comes when the next strip has begun."""
+        waiting: Iterator[None] | None = None
+        for batch in range(self.e.view[0]):
+            for rows in parts(self.y.view[2], self.chain.rows):
+                strip: list[tuple[_Range, Buffer]] = []
+                for number, blocks in enumerate(parts(self.piece.out_blocks, self.chain.blocks)):
+                    self.builder.node = self.chain.first
+                    strip.append((blocks, self._part(batch, rows, blocks)))
+                    if waiting is not None and number + 1 >= _BEHIND:
+                        self._finish(waiting)
+                        waiting = None
+                if waiting is not None:
+                    self._finish(waiting)
+                waiting = self._product(batch, rows, strip) if self.chain.product is not None else None
+        if waiting is not None:
+            self._finish(waiting)
+
+    def _finish(self, tiles: Iterator[None]) -> None:
+        assert self.chain.product is not None
+        self.builder.node = self.chain.product
+        for _ in tiles:
+            pass
+
+    def _part(self, batch: int, rows: _Range, blocks: _Range) -> Buffer:
+        """Some channel blocks of a strip of the second layer: their buffer, which is stored if nothing follows."""
+        builder, window, chain = self.builder, self.window, self.chain
+        kernel = _kernel(window)
+        first = rows[0] * window.strides[0] - window.pads[0]
+        last = (rows[1] - 1) * window.strides[0] - window.pads[0] + kernel[0]
+        inside = max(first, 0), min(last, self.e.view[2])
+        between = self.between[self.turn]
+        self.turn = (self.turn + 1) % len(self.between)
+        tall, count = last - first, blocks[1] - blocks[0]
+        plane = tall * chain.wide
+        self._border(between, count, tall, inside[0] - first, last - inside[1])
+        for part in parts(inside[1] - inside[0], chain.tile_rows):
+            place = inside[0] + part[0], inside[0] + part[1]
+            for group in parts(count, chain.tile_blocks):
+                at = group[0] * plane + (place[0] - first) * chain.wide + window.pads[1]
+                where = Placed(between.buffer, at, plane, chain.wide)
+                target = blocks[0] + group[0], blocks[0] + group[1]
+                compute_tile(builder, self.piece, self.tiling, batch, target, place, (0, self.columns), where)
+        builder.node = chain.window
+        tile = Tile(batch, blocks, rows, (0, self.y.view[3]))
+        parameters = depthwise_parameters(builder, window, blocks) if isinstance(window, DepthwiseLayer) else None
+        operation = Operation.DEPTHWISE if isinstance(window, DepthwiseLayer) else Operation.MAX
+        out = window_tasks(builder, window, kernel, tile, between.buffer, (tall, chain.wide), operation, parameters)
+        if chain.product is None:
+            builder.store_region(Region(self.y, builder.config.array, batch, blocks, rows, tile.columns), out)
+        return out
+
+    def _border(self, between: _Between, count: int, tall: int, top: int, bottom: int) -> None:
+        """Make the border of a buffer's blocks what the second layer expects around an image."""
+        builder, wide, value = self.builder, self.chain.wide, self.window.pad_value
+        plane, left = tall * wide, self.window.pads[1]
+        right = wide - left - self.columns
+        before, between.plane = between.plane, plane
+        fresh = before != plane and (not before or self.chain.blocks > 1)
+        if fresh:
+            for at, columns in ((0, left), (wide - right, right)):
+                if columns:
+                    builder.fill_part(between.buffer, value, at, (self.chain.blocks, tall, columns), (plane, wide))
+        elif before < plane:
+            # of rows that the last strip there did not have
+            start = before // wide
+            for at, columns in ((start * wide, left), (start * wide + wide - right, right)):
+                if columns:
+                    builder.fill_part(between.buffer, value, at, (1, tall - start, columns), (0, wide))
+        if top and (fresh or between.top < top):
+            builder.fill_part(between.buffer, value, 0, (count, top, wide), (plane, wide))
+        if bottom and (fresh or before != plane or between.bottom < bottom):
+            builder.fill_part(between.buffer, value, (tall - bottom) * wide, (count, bottom, wide), (plane, wide))
+        between.top, between.bottom = top, bottom
+
+    def _product(self, batch: int, rows: _Range, strip: list[tuple[_Range, Buffer]]) -> Iterator[None]:
+        """A strip of the 1x1 convolution: a tile at each step."""
+        builder, number = self.builder, self.chain.product
+        assert number is not None
+        layer = builder.subgraph.layers[number]
+        assert isinstance(layer, ConvLayer)
+        config, z = builder.config, builder.tensor(layer.output)
+        (piece,) = pieces(layer, config.array)
+        width, size = self.y.view[3], config.array
+        most = max(1, (config.par_depth // 4 - 1) // 2)
+        for part in parts(rows[1] - rows[0], max(1, min(rows[1] - rows[0], config.acc_depth // width))):
+            height = part[1] - part[0]
+            words = height * width
+            weights = config.wgt_depth // 3 // (piece.in_blocks * size)
+            for group in parts(piece.out_blocks, max(1, min(config.acc_depth // words, most, weights))):
+                acc = Buffer(Memory.ACC, (group[1] - group[0]) * words, layer.output)
+                for index, (blocks, source) in enumerate(strip):
+                    for block in range(*group):
+                        wgt, offset = self._weights(layer, piece.tiles[0], block, group)
+                        instruction = Matrix(
+                            accumulate=int(index > 0), channels=blocks[1] - blocks[0], height=height, width=width,
+                            act_stride_channel=(rows[1] - rows[0]) * width if blocks[1] - blocks[0] > 1 else 0,
+                            act_stride_y=width, act_stride_x=1, acc_stride_y=width, acc_stride_x=1,
+                        )  # fmt: skip
+                        act = Operand("act", source, part[0] * width)
+                        start = offset + blocks[0] * size
+                        builder.matrix(instruction, act, Operand("wgt", wgt, start), acc, (block - group[0]) * words)
+                place = (rows[0] + part[0], rows[0] + part[1]), (0, width)
+                self._take(layer, acc, Region(z, size, batch, group, *place))
+                yield
+
+    def _weights(self, layer: ConvLayer, tiles: np.ndarray, block: int, group: _Range) -> tuple[Buffer, int]:
+        """The buffer that holds an output block's weights, and where in it they begin."""
+        builder = self.builder
+        run = tiles.shape[1] * builder.config.array
+        name = builder.constant(f"{layer.node} weights", lambda: tiles)
+        blocks = (0, len(tiles)) if len(tiles) * run <= builder.config.wgt_depth // 4 else group
+        buffer = builder.load_constant(
+            Memory.WGT, (name, blocks), name, run, layer.node, planes=blocks[1] - blocks[0], offset=blocks[0] * run,
+            plane_stride=run,
+        )  # fmt: skip
+        return buffer, (block - blocks[0]) * run
+
+    def _take(self, layer: ConvLayer, acc: Buffer, part: Region) -> None:
+        """Requantise a tile of the 1x1 convolution, and store it, or what the addition makes of it."""
+        builder, size = self.builder, self.builder.config.array
+        arrays = [blocked_channels(array, size) for array in layer.channels]
+        parameters = builder.parameters(
+            f"{layer.node}, block {part.block[0]},",
+            Operation.REQUANTIZE,
+            dict(layer.values),
+            [array[block : block + 1] for block in range(*part.block) for array in arrays],
+        )
+        plane, width = part.rows * part.columns, part.columns
+        out = Buffer(Memory.ACT, part.words, layer.output)
+        instruction = Vector(
+            operation=Operation.REQUANTIZE,
+            blocks=part.blocks, height=part.rows, width=width,
+            a_memory=Memory.ACC, a_stride_block=plane, a_stride_y=width, a_stride_x=1,
+            out_stride_block=plane, out_stride_y=width, out_stride_x=1,
+        )  # fmt: skip
+        capture = CaptureBox(layer.output, part.batch, part.block[0], part.first_y, 0)
+        builder.vector(instruction, (Operand("a", acc),), Operand("out", out, write=True), parameters, capture)
+        if self.addition is None:
+            builder.store_region(part, out)
+        else:
+            add_in_place_of_store(builder, self.addition, layer.output, part, out)
