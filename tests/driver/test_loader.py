@@ -123,8 +123,8 @@ def test_flip_of_every_value() -> None:
 def test_padding_lanes_hold_zeros(graphs) -> None:
     """Five channels lie in two words of four lanes; the lanes without a channel are 0."""
     graph = graphs.Graph(seed=7)
-    x = graph.input((2, 5, 7, 6))
-    graph.output(graph.add(x, graph.conv(x, 5, pads=[1] * 4)))
+    x = graph.input((2, 5, 7, 6), integer=True)
+    graph.output(graph.add(x, graph.conv(x, 5, pads=[1] * 4)), integer=True)
     model = graph.model()
     (program,) = compile_model(model, CONFIG).programs
     device = SimDevice(CONFIG, compute=False)
