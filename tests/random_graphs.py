@@ -199,19 +199,46 @@ def _product(make: _Maker) -> None:
         make.keep(make.graph.gemm(flat, features, transposed=transposed, bias=make.chance(0.7)), x)
 
 
+def _block(make: _Maker) -> None:
+    """Layers that the compiler computes together: a convolution, windows over it, a 1x1 convolution, an addition."""
+    graph = make.graph
+    source = make.image()
+    x, (_, channels, height, width) = source, make.shape(source)
+    if make.chance(0.8):
+        kernel = make.pick(1, 1, 3)
+        inner = make.pick(3, 9, 24, 40, 70)
+        x = graph.conv(x, inner, (kernel, kernel), pads=[kernel // 2] * 4, relu=make.chance(0.5))
+        if make.chance(0.15):
+            make.keep(x)
+        channels = inner
+    kernel, stride = make.pick(2, 3, 3, 5), make.pick(1, 1, 2)
+    if min(height, width) >= kernel:
+        pad = make.pick(kernel // 2, kernel // 2, 0)
+        if make.chance(0.8):
+            x = graph.conv(x, channels, (kernel, kernel), group=channels, strides=[stride] * 2, pads=[pad] * 4)
+        else:
+            x = graph.maxpool(x, kernel, strides=[stride] * 2, pads=[min(pad, kernel // 2)] * 4)
+    if make.chance(0.8):
+        x = graph.conv(x, make.pick(make.shape(source)[1], 5, 33), 1, per_channel=make.chance(0.5))
+    if make.shape(x) == make.shape(source) and make.chance(0.8):
+        x = graph.add(*((x, source) if make.chance(0.5) else (source, x)))
+    if x is not source:
+        make.keep(x, source)
+
+
 OPERATORS: dict[str, Callable[[_Maker], None]] = {
     "Conv": _conv, "Add": _binary("Add"), "Mul": _binary("Mul"), "table": _unary, "MaxPool": _maxpool,
     "AveragePool": _average, "GlobalAveragePool": _global_average, "Concat": _concat, "Pad": _pad, "Slice": _slice,
-    "Resize": _resize, "Gemm": _product,
+    "Resize": _resize, "Gemm": _product, "block": _block,
 }  # fmt: skip
-_WEIGHTS = {"Conv": 4, "Add": 2, "Mul": 2, "table": 2, "Concat": 2}
+_WEIGHTS = {"block": 4, "Conv": 4, "Add": 2, "Mul": 2, "table": 2, "Concat": 2}
 
 
 def build_graph(seed: int) -> onnx.ModelProto:
     """The graph of a seed: 2 to 7 random nodes behind one or two inputs."""
     make = _Maker(seed)
     channels = make.pick(1, 3, 4, 8, 12, 17, 40)
-    shape = make.pick(1, 1, 2), channels, make.pick(1, 3, 6, 9, 14), make.pick(1, 3, 7, 12)
+    shape = make.pick(1, 1, 2), channels, make.pick(1, 3, 6, 9, 14, 31), make.pick(1, 3, 7, 12, 20)
     for _ in range(make.pick(1, 1, 2)):
         make.tensors.append(make.graph.input(shape, float(make.random.uniform(0.01, 0.04))))
     weights = np.array([_WEIGHTS.get(name, 1) for name in OPERATORS], float)

@@ -156,7 +156,7 @@ def compute_tile(
     target = piece.first_out + group[0], piece.first_out + group[1]
     arrays = [blocked_channels(array, size) for array in layer.channels]
     parameters = builder.parameters(
-        f"{layer.node}, block {target[0]},",
+        f"{layer.node}, blocks {target[0]} to {target[1]},",
         Operation.REQUANTIZE,
         dict(layer.values),
         [array[block : block + 1] for block in range(*target) for array in arrays],

@@ -69,6 +69,8 @@ def chains(config: NpuConfig, subgraph: Subgraph, additions: dict[int, int]) -> 
             continue
         name = layer.inputs[0]
         first = made.get(name)
+        if first in {chain.product for chain in found.values()}:
+            continue
         if first is None or type(subgraph.layers[first]) is not ConvLayer or len(readers[name]) > 1 or name in outside:
             continue
         following = readers.get(layer.output, [])
@@ -367,7 +369,7 @@ class _Strips:
         builder, size = self.builder, self.builder.config.array
         arrays = [blocked_channels(array, size) for array in layer.channels]
         parameters = builder.parameters(
-            f"{layer.node}, block {part.block[0]},",
+            f"{layer.node}, blocks {part.block[0]} to {part.block[1]},",
             Operation.REQUANTIZE,
             dict(layer.values),
             [array[block : block + 1] for block in range(*part.block) for array in arrays],

@@ -76,7 +76,7 @@ def depthwise_parameters(builder: Builder, layer: DepthwiseLayer, blocks: _Range
     (weights,) = summands(layer.weights)
     taps = blocked_channels(weights.reshape(len(weights), -1), size)
     return builder.parameters(
-        f"{layer.node}, block {blocks[0]},",
+        f"{layer.node}, blocks {blocks[0]} to {blocks[1]},",
         Operation.DEPTHWISE,
         dict(layer.values),
         [
