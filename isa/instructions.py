@@ -325,6 +325,35 @@ def _variant(kind: type[Instruction], operation: int) -> str | None:
     return "window" if operation in WINDOW_OPERATIONS else "source"
 
 
+@cache
+def _plain_fields(kind: type[Instruction], variant: str | None) -> tuple[tuple, ...]:
+    """(name, low, high, values, what it must be or None, bias, mask, first bit) of each field."""
+    return tuple(
+        (
+            spec.name, spec.low, spec.high, spec.values, None if spec.variant in (None, variant) else spec.bias,
+            spec.bias, (1 << spec.width) - 1, spec.lsb,
+        )
+        for spec in fields_of(kind)
+    )  # fmt: skip
+
+
+def _quickly(kind: type[Instruction], variant: str | None, given: dict[str, Any]) -> int | None:
+    """The word of an instruction in which nothing is wrong; None if something is, which `encode` then says."""
+    word = kind.opcode
+    for name, low, high, values, must, bias, mask, lsb in _plain_fields(kind, variant):
+        value = given[name]
+        if not isinstance(value, int) or not low <= value <= high:
+            return None
+        if must is not None:
+            if value != must:
+                return None
+            continue
+        if values is not None and value not in values:
+            return None
+        word |= ((value - bias) & mask) << lsb
+    return word
+
+
 def encode(instruction: Instruction) -> bytes:
     """The 32 bytes of an instruction, little-endian.
 
@@ -333,8 +362,11 @@ def encode(instruction: Instruction) -> bytes:
             operation does not have holds anything but its default.
     """
     kind = type(instruction)
-    word = kind.opcode
     variant = _variant(kind, getattr(instruction, "operation", 0))
+    word = _quickly(kind, variant, vars(instruction))
+    if word is not None:
+        return word.to_bytes(INSTRUCTION_BITS // 8, "little")
+    word = kind.opcode
     for spec in fields_of(kind):
         given = getattr(instruction, spec.name)
         try:

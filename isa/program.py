@@ -7,6 +7,7 @@ head, instructions, constants. Reading one parses JSON and bytes; nothing in it 
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from npukit.isa.config import ConfigError, NpuConfig
@@ -109,7 +110,7 @@ class Program:
     aliases: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     name: str = ""
 
-    @property
+    @cached_property
     def code(self) -> bytes:
         """The encoded instructions."""
         return b"".join(encode(instruction) for instruction in self.instructions)

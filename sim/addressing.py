@@ -1,6 +1,8 @@
 """Which words an instruction touches: one statement for the functional simulator and the judge."""
 
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 
 import numpy as np
 from npukit.isa.config import NpuConfig
@@ -30,18 +32,22 @@ class Operand:
     wrap: int = 0
     write: bool = False
 
-    @property
+    @cached_property
     def extent(self) -> tuple[int, int]:
         """Smallest and largest word address, rings resolved."""
-        low = self.offset + sum(min(0, (count - 1) * stride) for count, stride in self.loops)
-        high = self.offset + sum(max(0, (count - 1) * stride) for count, stride in self.loops)
+        low = high = self.offset
+        for count, stride in self.loops:
+            if stride < 0:
+                low += (count - 1) * stride
+            else:
+                high += (count - 1) * stride
         if self.wrap:
             ring = self.offset >> self.wrap << self.wrap
             if low < ring or high >= ring + (1 << self.wrap):
                 return ring, ring + (1 << self.wrap) - 1
         return low, high
 
-    @property
+    @cached_property
     def wraps(self) -> bool:
         """Whether an address really passes its ring's end."""
         if not self.wrap:
@@ -50,6 +56,24 @@ class Operand:
         plain = Operand(self.name, self.memory, self.bank, self.offset, self.loops)
         low, high = plain.extent
         return low < ring or high >= ring + (1 << self.wrap)
+
+    @cached_property
+    def run(self) -> tuple[int, int] | None:
+        """First word and one past the last, if the words are all that lie between; None if not, or if a ring wraps."""
+        if self.wrap and self.wraps:
+            return None
+        reach = 1
+        for stride, count in sorted((abs(stride), count) for count, stride in self.loops if count > 1):
+            if stride > reach:
+                return None
+            reach += stride * (count - 1)
+        low = self.extent[0]
+        return low, low + reach
+
+    @property
+    def count(self) -> int:
+        """Places of the loops."""
+        return prod(count for count, _ in self.loops)
 
     def words(self) -> NDArray[np.int64]:
         """Word addresses, shaped by the loops."""

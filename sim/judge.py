@@ -283,6 +283,10 @@ class _Judge:
 
     def _overlap(self, index: int, reads: list[Operand], out: Operand) -> None:
         """Within one instruction: words written twice, or read after they may have been overwritten."""
+        run = out.run
+        alone = all((one.memory, one.bank) != (out.memory, out.bank) or one.memory is None for one in reads)
+        if run is not None and run[1] - run[0] == out.count and alone:
+            return
         words = out.words()
         flat = words.reshape(-1)
         low, high = int(flat.min()), int(flat.max())
@@ -319,6 +323,8 @@ class _MemoryState:
 
     def __init__(self, owner: _Judge) -> None:
         self.owner = owner
+        self.number: list[int] = owner.number.tolist()
+        self.known: list[list[int]] = owner.known.tolist()
         sizes = {memory: bank_depth(owner.config, memory) for memory in Memory}
         self.offsets: dict[Memory | None, int] = {}
         total = 0
@@ -343,14 +349,24 @@ class _MemoryState:
     def _where(self, access: Operand) -> str:
         return "DRAM" if access.memory is None else f"{access.memory.name} bank {access.bank}"
 
-    def _words(self, access: Operand) -> NDArray[np.int64]:
-        return access.words().reshape(-1) + self._base(access)
+    def _words(self, access: Operand) -> slice | NDArray[np.int64]:
+        """The operand's positions: a slice where they follow each other, which is much faster."""
+        base, run = self._base(access), access.run
+        if run is not None:
+            return slice(base + run[0], base + run[1])
+        return access.words().reshape(-1) + base
+
+    @staticmethod
+    def _first(words: slice | NDArray[np.int64], chosen: NDArray[np.bool_]) -> int:
+        """The first position that is chosen."""
+        at = int(np.argmax(chosen))
+        return words.start + at if isinstance(words, slice) else int(words[at])
 
     def _ordered(self, index: int, earlier: int) -> bool:
         """Whether instruction `earlier` must have ended before instruction `index` issues."""
         engine = self.owner.instructions[earlier].engine
         assert engine is not None
-        return bool(self.owner.number[earlier] < self.owner.known[index, engine])
+        return self.number[earlier] < self.known[index][engine]
 
     def _same_traversal(self, index: int, earlier: int) -> bool:
         """Whether two MATRIX instructions walk the accumulators alike, so that each word's next
@@ -374,45 +390,50 @@ class _MemoryState:
         writers = self.writer[words]
         engine = self.owner.instructions[index].engine
         assert engine is not None
-        for writer in _distinct(writers):
+        for writer in _distinct(writers).tolist():
             if writer == -1:
                 continue
             if writer == -2:
-                word = int(words[np.argmax(writers == -2)]) - self._base(access)
+                word = self._first(words, writers == -2) - self._base(access)
                 self.owner._find(
                     "unwritten", (index,),
                     f"{self.owner._name(index)}: {access.name} reads word {word} of {self._where(access)}, "
                     "which nothing has written",
                 )  # fmt: skip
                 return
-            if self._ordered(index, int(writer)):
+            if self._ordered(index, writer):
                 continue
-            same = self.owner.instructions[int(writer)].engine is engine
-            if same and engine is Engine.MATRIX and self._same_traversal(index, int(writer)):
+            same = self.owner.instructions[writer].engine is engine
+            if same and engine is Engine.MATRIX and self._same_traversal(index, writer):
                 continue
-            word = int(words[np.argmax(writers == writer)])
-            self._race(index, int(writer), access, word, "reads what is written")
+            word = self._first(words, writers == writer)
+            self._race(index, writer, access, word, "reads what is written")
             return
         self.reader[engine][words] = index
 
     def write(self, index: int, access: Operand) -> None:
         words = self._words(access)
         mine = self.owner.instructions[index].engine
-        for writer in _distinct(self.writer[words]):
-            if writer < 0 or self.owner.instructions[int(writer)].engine is mine:
+        for writer in _distinct(self.writer[words]).tolist():
+            if writer < 0 or self.owner.instructions[writer].engine is mine:
                 continue  # an engine's own writes happen in order
-            if not self._ordered(index, int(writer)):
-                word = int(words[np.argmax(self.writer[words] == writer)])
-                self._race(index, int(writer), access, word, "overwrites what is written")
+            if not self._ordered(index, writer):
+                word = self._first(words, self.writer[words] == writer)
+                self._race(index, writer, access, word, "overwrites what is written")
                 return
-        for engine in ENGINES:
+        readers = self.reader[:, words]
+        alike = readers[:, :1]
+        if (readers == alike).all():
+            found = alike.tolist()
+        else:
+            found = [_distinct(row).tolist() for row in readers]
+        for engine, latest in zip(ENGINES, found, strict=True):
             if engine is mine:
                 continue  # an engine reads before its later instructions write
-            readers = self.reader[engine][words]
-            for reader in _distinct(readers):
-                if reader >= 0 and not self._ordered(index, int(reader)):
-                    word = int(words[np.argmax(readers == reader)])
-                    self._race(index, int(reader), access, word, "overwrites what is read")
+            for reader in latest:
+                if reader >= 0 and not self._ordered(index, reader):
+                    word = self._first(words, readers[engine] == reader)
+                    self._race(index, reader, access, word, "overwrites what is read")
                     return
         self.writer[words] = index
         self.reader[:, words] = -1

@@ -44,7 +44,9 @@ def _image(name: str, seed: int) -> dict[str, np.ndarray]:
 
 def against_ordered_sums(name: str, seed: int, config: str) -> bool:
     """An fp32 network, rounded to bfloat16, on one image of its own."""
-    session = Session(zoo.load(name, "fp32", seed=seed), config, capture=True, fallback="none")
+    # digits is trained: only its images differ
+    model = zoo.load(name, "fp32", seed=0 if name == "digits" else seed)
+    session = Session(model, config, capture=True, fallback="none")
     inputs = _image(name, 1000 + seed)
     found = compare_floats(session, inputs, session.run(inputs))
     tensor, error = found.worst
