@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties verify verify-long networks mutants floats lint bench silicon docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties verify verify-long networks mutants levels floats lint bench silicon docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -65,6 +65,9 @@ networks: $(STAMP) ## ResNets and MobileNetV2: ONNX Runtime = simulator = RTL
 
 mutants: $(STAMP) ## put small faults in, one at a time: each must be found
 	$(BIN)/python tests/mutants.py --seed $(SEED)
+
+levels: $(STAMP) ## random graphs, every level of optimisation, random configurations: SEED=1
+	$(BIN)/python tests/levels.py --seed $(SEED)
 
 floats: $(STAMP) ## bf16 arithmetic against fractions, on a million pairs and more
 	FLOAT_PAIRS=400000 $(BIN)/python -m pytest -q tests/sim/test_bfloat16.py -k "two_operands or conversions"

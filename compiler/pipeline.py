@@ -11,43 +11,30 @@ import onnx
 from npukit.compiler.artifact import build_artifact
 from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import Subgraph
-from npukit.compiler.passes.allocate import AllocatePass, Allocation, DoesNotFit
 from npukit.compiler.passes.emit import EmitPass
 from npukit.compiler.passes.fold import FoldPass
 from npukit.compiler.passes.importer import ImportPass, load_model, with_shapes
-from npukit.compiler.passes.interleave import InterleavePass
 from npukit.compiler.passes.lower import LowerPass
 from npukit.compiler.passes.normalise import NormalisePass
 from npukit.compiler.passes.partition import Partition, PartitionPass
-from npukit.compiler.passes.schedule import SchedulePass
-from npukit.compiler.tasks import Plan
+from npukit.compiler.strategy import Search, choose
 from npukit.compiler.verify import (
-    verify_allocation,
     verify_partition,
-    verify_plan,
     verify_program,
     verify_subgraph,
 )
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
 
-__all__ = ["ATTEMPTS", "PASSES", "Attempt", "Compilation", "check_model", "compile_model"]
+__all__ = ["OPTIMIZE", "PASSES", "Compilation", "check_model", "compile_model"]
 
 _T = TypeVar("_T")
 
 PASSES = ("import", "normalise", "partition", "lower", "fold", "schedule", "interleave", "allocate", "emit")
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """keep: share of memory for kept buffers; room: share that may be in use, 0 for the order of the plan."""
-
-    keep: float
-    room: float = 0.0
-
-
-ATTEMPTS = (Attempt(0.5, 0.6), Attempt(0.5, 0.45), Attempt(0.5), Attempt(0.25), Attempt(0.0))
-"""Tried in turn until allocation succeeds."""
+OPTIMIZE = (0, 1, 2)
+"""Levels of optimisation: fast, the default, and a search."""
 
 
 @dataclass
@@ -96,6 +83,8 @@ def compile_model(
     progress: Callable[[str], None] = lambda _: None,
     min_macs: int = 0,
     all_nodes: bool = False,
+    optimize: int = 1,
+    search: Search | None = None,
 ) -> Compilation:
     """Compile an ONNX model.
 
@@ -107,17 +96,21 @@ def compile_model(
         progress: gets the name of each pass.
         min_macs: subgraphs of fewer multiply-accumulates stay in ONNX Runtime.
         all_nodes: fail when a node stays, other than quantisers at the edge.
+        optimize: 0, fast; 1, within seconds; 2, a search with the timing simulator, minutes. Results are the same.
+        search: for level 2: a folder for what it measures, and its progress.
 
     Raises:
         CompileError: a model that cannot be read or compiled; the message says what to do.
     """
     if stop_after is not None and stop_after not in PASSES:
         raise CompileError(f"the passes are {', '.join(PASSES)}, not {stop_after!r}")
+    if optimize not in OPTIMIZE:
+        raise CompileError(f"the levels of optimisation are {', '.join(map(str, OPTIMIZE))}, not {optimize!r}")
     # tens of thousands of small objects without cycles: looking for some takes a quarter of the time
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _compile(source, config, shapes, stop_after, progress, min_macs, all_nodes)
+        return _compile(source, config, shapes, stop_after, progress, min_macs, all_nodes, optimize, search or Search())
     finally:
         if collecting:
             gc.enable()
@@ -125,7 +118,8 @@ def compile_model(
 
 def _compile(
     source: str | Path | bytes | onnx.ModelProto, config: NpuConfig, shapes: Mapping[str, Sequence[int]] | None,
-    stop_after: str | None, progress: Callable[[str], None], min_macs: int, all_nodes: bool,
+    stop_after: str | None, progress: Callable[[str], None], min_macs: int, all_nodes: bool, optimize: int,
+    search: Search,
 ) -> Compilation:  # fmt: skip
     proto = load_model(source)
     if any(node.op_type == "EPContext" for node in proto.graph.node):
@@ -177,7 +171,7 @@ def _compile(
     folded = step("fold", fold)
     if stop_after == "fold":
         return result
-    _back_end(result, step, folded, stop_after)
+    _back_end(result, step, folded, stop_after, optimize, search)
     if stop_after is None:
         result.artifact = build_artifact(proto, split, folded, result.programs)
     return result
@@ -188,11 +182,14 @@ def _staying(partition: Partition) -> str:
     return f"{len(nodes)} node(s) cannot run on the accelerator, and there is to be no fallback: {'; '.join(nodes)}"
 
 
-def _back_end(result: Compilation, step: Callable, subgraphs: tuple[Subgraph, ...], stop_after: str | None) -> None:
+def _back_end(
+    result: Compilation, step: Callable, subgraphs: tuple[Subgraph, ...], stop_after: str | None, optimize: int,
+    search: Search,
+) -> None:  # fmt: skip
     config = result.config
 
     # how much is kept and mixed depends on what the allocation makes of it
-    fitted = step("schedule", lambda: [_fit(config, subgraph) for subgraph in subgraphs])
+    fitted = step("schedule", lambda: [choose(config, subgraph, optimize, search) for subgraph in subgraphs])
     result.stages["schedule"] = tuple(one.plan for one in fitted)
     if stop_after == "schedule":
         return
@@ -212,27 +209,3 @@ def _back_end(result: Compilation, step: Callable, subgraphs: tuple[Subgraph, ..
         return tuple(programs)
 
     step("emit", emit)
-
-
-@dataclass(frozen=True)
-class _Fitted:
-    plan: Plan
-    mixed: Plan
-    allocation: Allocation
-
-
-def _fit(config: NpuConfig, subgraph: Subgraph) -> _Fitted:
-    """Schedule, interleave and allocate, keeping fewer buffers and mixing fewer layers until all fit."""
-    problem = ""
-    for attempt in ATTEMPTS:
-        plan = SchedulePass(config, attempt.keep).run(subgraph)
-        verify_plan(config, plan)
-        mixed = InterleavePass(config, attempt.room).run(plan) if attempt.room else plan
-        try:
-            allocation = AllocatePass(config, subgraph).run(mixed)
-        except DoesNotFit as error:
-            problem = str(error)
-            continue
-        verify_allocation(config, mixed, allocation)
-        return _Fitted(plan, mixed, allocation)
-    raise CompileError(f"{subgraph.name} does not fit on chip: {problem}; use a larger configuration")

@@ -1,6 +1,7 @@
 """`Session`: a model on a device, run like an ONNX Runtime session."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 
@@ -11,17 +12,19 @@ from numpy.typing import NDArray
 from npukit.compiler.artifact import Offload, offload_of
 from npukit.compiler.passes.partition import Partition
 from npukit.compiler.pipeline import Compilation, compile_model
+from npukit.compiler.strategy import Search
 from npukit.driver.device import Device
 from npukit.driver.executor import Execution, Executor, programs_of
 from npukit.driver.sim_device import SimDevice
 from npukit.errors import UsageError
+from npukit.hw.toolchain import cache_folder, source_digest
 from npukit.isa.config import ConfigError, NpuConfig, load_config
 from npukit.isa.program import Program
 from npukit.npufile import read_model
-from npukit.profile import Profile, layer_profiles
+from npukit.profiling.layers import Profile, layer_profiles
 from npukit.sim.dram import DramModel
 
-__all__ = ["DEVICES", "FALLBACKS", "Session", "quantized_tensors"]
+__all__ = ["DEVICES", "FALLBACKS", "Session", "cached_search", "quantized_tensors"]
 
 FALLBACKS = ("cpu", "cuda", "none")
 CUDA = "CUDAExecutionProvider"
@@ -47,6 +50,8 @@ class Session:
         fallback: what runs the nodes that the accelerator cannot: `cpu`, `cuda` (ONNX Runtime's GPU build), or `none`,
             which refuses a model that has such nodes.
         min_macs: subgraphs of fewer multiply-accumulates are left to the fallback.
+        optimize: how much the compiler tries: 0, 1 or 2; results are the same. search: at 2, where it keeps what it
+            measures; by default the user's cache.
         vcd, vcd_cycles: a waveform file of the RTL, and the first and last cycle in it.
 
     Raises:
@@ -65,6 +70,8 @@ class Session:
         capture: bool = False,
         fallback: str = "cpu",
         min_macs: int = 0,
+        optimize: int = 1,
+        search: Search | None = None,
         vcd: str | Path | None = None,
         vcd_cycles: tuple[int, int] | None = None,
     ) -> None:
@@ -87,8 +94,9 @@ class Session:
         else:
             self.config = wanted or NpuConfig()
             self.compilation = compile_model(
-                proto, self.config, shapes, min_macs=min_macs, all_nodes=fallback == "none"
-            )
+                proto, self.config, shapes, min_macs=min_macs, all_nodes=fallback == "none", optimize=optimize,
+                search=search or (cached_search() if optimize > 1 else None),
+            )  # fmt: skip
             assert self.compilation.artifact is not None
             proto = self.compilation.artifact
         self.artifact = proto
@@ -175,6 +183,12 @@ def _staying(model: onnx.ModelProto) -> list[str]:
     """Nodes of a compiled model that ONNX Runtime runs, but for quantisers."""
     device = ("EPContext", "QuantizeLinear", "DequantizeLinear")
     return [f"{node.op_type} {node.name}" for node in model.graph.node if node.op_type not in device]
+
+
+def cached_search(progress: Callable[[str], None] = lambda _: None) -> Search:
+    """A search that keeps what it measures in the user's cache."""
+    packages = [Path(path) for name in ("compiler", "sim", "isa") for path in import_module(f"npukit.{name}").__path__]
+    return Search(cache_folder("search"), source_digest(packages), progress)
 
 
 def _make_device(

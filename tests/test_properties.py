@@ -38,3 +38,14 @@ def test_random_graphs_equal_onnx_runtime(kind: str) -> None:
     assert report.mismatches == 0 and report.cases == 120
     if kind == "fixed":
         assert set(OPERATORS) - set(report.accepted) <= {"table"}
+
+
+@pytest.mark.parametrize("seed", [3, None], ids=["fixed", "fresh"])
+def test_levels_of_optimisation_on_random_machines(seed: int | None) -> None:
+    import levels
+
+    seed = secrets.randbelow(1 << 18) if seed is None else seed
+    print(f"repeat with: python tests/levels.py --seed {seed} --graphs 3 --configs 3")
+    elements, failures = levels.run(seed, 3, 3)
+    assert not failures, failures[0]
+    assert elements > 1000

@@ -15,17 +15,19 @@ __all__ = ["SchedulePass"]
 
 @dataclass(frozen=True)
 class SchedulePass:
-    """`keep`: share of each memory for buffers kept between tiles; the rest is for those in work."""
+    """`keep`: share of each memory for buffers kept between tiles; the rest is for those in work. `fuse`: compute some
+    layers together."""
 
     config: NpuConfig
     keep: float = 0.5
+    fuse: bool = True
     name = "schedule"
 
     def run(self, subgraph: Subgraph) -> Plan:
         """The tasks of all layers. Engines overlap by themselves: queues decouple what order allows."""
         builder = Builder(self.config, subgraph, self.keep)
-        additions = fused_additions(subgraph)
-        found = chains(self.config, subgraph, additions)
+        additions = fused_additions(subgraph) if self.fuse else {}
+        found = chains(self.config, subgraph, additions) if self.fuse else {}
         later = {number for chain in found.values() for number in (chain.window, chain.product)}
         later.update(additions.values())
         for number, layer in enumerate(subgraph.layers):

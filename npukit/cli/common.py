@@ -6,12 +6,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from npukit.compiler.strategy import Search
 from npukit.errors import UsageError
 from npukit.isa.config import ConfigError, NpuConfig, load_config
 
 __all__ = [
     "add_config",
     "add_min_macs",
+    "add_optimize",
     "add_output",
     "add_partition",
     "add_shapes",
@@ -20,6 +22,7 @@ __all__ = [
     "print_json",
     "say",
     "say_config",
+    "search_of",
     "shapes_of",
     "thousands",
 ]
@@ -44,6 +47,25 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     group.add_argument("--quiet", action="store_true", help="print no progress and no notes on stderr")
+
+
+def add_optimize(parser: argparse.ArgumentParser) -> None:
+    """`--optimize`."""
+    parser.add_argument(
+        "--optimize", type=int, default=1, choices=(0, 1, 2), metavar="0|1|2",
+        help="0: compile fast; 1: the default; 2: search for minutes, with the timing simulator as judge, and keep "
+        "what it measured. Results are the same bit for bit",
+    )  # fmt: skip
+
+
+def search_of(options: argparse.Namespace) -> Search | None:
+    """What `--optimize 2` needs: the user's cache, and progress on a terminal."""
+    if options.optimize < 2:
+        return None
+    from npukit.session import cached_search  # brings ONNX Runtime along
+
+    shown = sys.stderr.isatty() and not options.quiet
+    return cached_search(lambda text: print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True) if shown else None)
 
 
 def add_shapes(parser: argparse.ArgumentParser) -> None:

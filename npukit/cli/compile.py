@@ -5,6 +5,7 @@ from time import perf_counter
 
 from npukit.cli.common import (
     add_config,
+    add_optimize,
     add_output,
     add_partition,
     add_shapes,
@@ -13,6 +14,7 @@ from npukit.cli.common import (
     print_json,
     say,
     say_config,
+    search_of,
     shapes_of,
 )
 from npukit.cli.report import offload_json, offload_text
@@ -37,6 +39,7 @@ def add_parsers(commands) -> None:
         "--stop-after", metavar="PASS", choices=PASSES,
         help=f"stop after a pass and print what it made as text: {', '.join(PASSES)}",
     )  # fmt: skip
+    add_optimize(parser)
     add_shapes(parser)
     add_partition(parser, ("cpu", "none"))
     add_config(parser)
@@ -56,7 +59,7 @@ def _run(options: argparse.Namespace) -> int:
     start = perf_counter()
     result = compile_model(
         options.model, config, shapes_of(options), options.stop_after, min_macs=min_macs_of(options),
-        all_nodes=options.fallback == "none",
+        all_nodes=options.fallback == "none", optimize=options.optimize, search=search_of(options),
     )  # fmt: skip
     seconds = perf_counter() - start
     if options.stop_after is not None:

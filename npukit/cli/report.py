@@ -5,7 +5,7 @@ from typing import Any
 from npukit.cli.common import shape_text, thousands
 from npukit.compiler.artifact import Offload
 from npukit.compiler.passes.partition import Partition
-from npukit.profile import Profile
+from npukit.profiling.layers import Profile
 
 __all__ = ["layer_table", "offload_json", "offload_text"]
 

@@ -13,6 +13,7 @@ from onnx import helper
 
 from npukit.cli.common import (
     add_config,
+    add_optimize,
     add_output,
     add_partition,
     add_shapes,
@@ -21,6 +22,7 @@ from npukit.cli.common import (
     print_json,
     say,
     say_config,
+    search_of,
     shapes_of,
     thousands,
 )
@@ -71,6 +73,7 @@ def add_parsers(commands) -> None:
         metavar="N",
         help="cycles from a DRAM address to its data (default: 100)",
     )
+    add_optimize(parser)
     add_shapes(parser)
     add_partition(parser, FALLBACKS)
     add_config(parser)
@@ -185,6 +188,8 @@ def _run(options: argparse.Namespace) -> int:
         vcd_cycles=_vcd_cycles(options),
         fallback=options.fallback,
         min_macs=min_macs_of(options),
+        optimize=options.optimize,
+        search=search_of(options),
     )
     seed = options.seed or 0
     inputs = _read_inputs(options.input) if options.input else random_inputs(session.inputs, seed)

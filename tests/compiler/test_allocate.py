@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from npukit.compiler import pipeline
+from npukit.compiler import strategy
 from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import QuantizedTensor, Subgraph
 from npukit.compiler.passes.allocate import AllocatePass, Allocation, DoesNotFit
 from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.pipeline import compile_model
+from npukit.compiler.strategy import LEVELS
 from npukit.compiler.tasks import Box, Buffer, DramUse, Operand, Plan, Task
 from npukit.compiler.verify import verify_allocation
 from npukit.isa.config import PRESETS, NpuConfig
@@ -184,7 +185,7 @@ def test_outputs_are_not_overwritten(graphs) -> None:
     graphs.agree(graph.model(), "int8-4x4", runs=2)
 
 
-@pytest.mark.parametrize("failures", range(len(pipeline.ATTEMPTS) + 1))
+@pytest.mark.parametrize("failures", range(len(LEVELS[1]) + 1))
 def test_share_of_kept_buffers_falls_until_all_fits(graphs, monkeypatch, failures) -> None:
     """The pipeline tries again with fewer mixed layers and kept buffers, and says what does not fit in the end."""
     tried: list[float] = []
@@ -200,23 +201,23 @@ def test_share_of_kept_buffers_falls_until_all_fits(graphs, monkeypatch, failure
                 raise DoesNotFit("9 words for y do not fit in 2 ACT banks of 128 words beside what is in use")
             return super().run(plan)
 
-    monkeypatch.setattr(pipeline, "SchedulePass", Recorder)
-    monkeypatch.setattr(pipeline, "AllocatePass", Picky)
+    monkeypatch.setattr(strategy, "SchedulePass", Recorder)
+    monkeypatch.setattr(strategy, "AllocatePass", Picky)
     graph = graphs.Graph()
     y = graph.conv(graph.input((1, 4, 9, 9)), 4, pads=[1] * 4)
     graph.output(graph.add(y, y))
     model = graph.model()
-    if failures < len(pipeline.ATTEMPTS):
+    if failures < len(LEVELS[1]):
         graphs.agree(model, "int8-4x4")
     else:
         with pytest.raises(CompileError, match="^npukit_0 does not fit on chip: 9 words for y .*; use a larger"):
             compile_model(model, PRESETS["int8-4x4"])
-    assert tried == [attempt.keep for attempt in pipeline.ATTEMPTS][: failures + 1]
+    assert tried == [one.keep for one in LEVELS[1]][: failures + 1]
 
 
 def test_without_kept_buffers(graphs, monkeypatch) -> None:
     """Everything is loaded again for each tile, into memories that hold one tile."""
-    monkeypatch.setattr(pipeline, "ATTEMPTS", pipeline.ATTEMPTS[-1:])
+    monkeypatch.setitem(LEVELS, 1, LEVELS[1][-1:])
     graph = graphs.Graph()
     y = graph.conv(graph.input((1, 24, 9, 9)), 24, pads=[1] * 4)
     graph.output(graph.add(graph.conv(y, 24, pads=[1] * 4), y))

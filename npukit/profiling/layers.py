@@ -10,9 +10,9 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Engine, Load, Matrix, Memory, Store, Vector
 from npukit.isa.program import Program
 from npukit.isa.timing import Timing
-from npukit.sim.timing import stream_cycles
+from npukit.sim.timing import Schedule, stream_cycles
 
-__all__ = ["LayerProfile", "Profile", "layer_profiles"]
+__all__ = ["LayerProfile", "Profile", "layer_profiles", "timing_profile"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class LayerProfile:
 
     `array`, `vector`, `dram` are the cycles for which the array streams, VECTOR streams and the bus moves data of this
     layer; `bound` names the largest, `fill` when none covers half of the cycles, and `hidden` when `cycles` are less
-    than half of it.
+    than half of it. `read_bytes`, `write_bytes`: DRAM traffic.
     """
 
     node: str
@@ -39,6 +39,8 @@ class LayerProfile:
     array: int
     vector: int
     dram: int
+    read_bytes: int
+    write_bytes: int
 
 
 @dataclass
@@ -59,10 +61,11 @@ class Profile:
         return self.macs / (self.config.array**2 * self.cycles) if self.cycles else 0.0
 
 
-def _work(program: Program, indices: Iterable[int]) -> tuple[int, int, int]:
-    """(array, vector, bus) cycles of some instructions, by themselves."""
+def _work(program: Program, indices: Iterable[int]) -> tuple[int, int, int, int, int]:
+    """(array, vector, bus) cycles of some instructions, by themselves, and bytes that they (read, write) in DRAM."""
     config, timing = program.config, Timing(program.config)
     array = vector = moved = 0
+    traffic = [0, 0]
     for instruction in (program.instructions[index] for index in indices):
         if isinstance(instruction, Matrix):
             steps = instruction.channels * instruction.kernel_height * instruction.kernel_width
@@ -76,7 +79,20 @@ def _work(program: Program, indices: Iterable[int]) -> tuple[int, int, int]:
             words = instruction.planes * instruction.rows * instruction.words
             # a word narrower than the bus still takes LOAD or STORE a cycle
             moved += max(words, -(-words * word // config.bus_bytes))
-    return array, vector, moved
+            traffic[isinstance(instruction, Store)] += words * word
+    return array, vector, moved, traffic[0], traffic[1]
+
+
+def timing_profile(config: NpuConfig, runs: Iterable[tuple[Program, Schedule]]) -> Profile:
+    """What programs cost by their schedules alone."""
+    profile = Profile(config)
+    for program, schedule in runs:
+        profile.cycles += schedule.cycles
+        profile.macs += sum(node.macs for node in program.nodes)
+        for name, value in schedule.counters.items():
+            profile.counters[name] = profile.counters.get(name, 0) + value
+        profile.layers.extend(layer_profiles(program, {"start": schedule.start, "end": schedule.end}, schedule.cycles))
+    return profile
 
 
 _FOREGROUND = (Engine.MATRIX, Engine.VECTOR, Engine.STORE, Engine.LOAD)
@@ -118,7 +134,7 @@ def layer_profiles(
     else:
         spent_by = owners(program, events["start"], events["end"], cycles)
     for node, spent in zip(program.nodes, spent_by.tolist(), strict=True):
-        array, vector, moved = _work(program, node.indices())
+        array, vector, moved, read, written = _work(program, node.indices())
         work = {"array": array, "vector": vector, "dram": moved}
         bound = max(work, key=lambda name: work[name])
         if 2 * spent < work[bound]:
@@ -128,5 +144,5 @@ def layer_profiles(
         peak = program.config.array**2 * spent
         yield LayerProfile(
             node.name, node.op, node.inputs, node.output, node.macs, spent,
-            node.macs / peak if spent else 0.0, bound, array, vector, moved,
+            node.macs / peak if spent else 0.0, bound, array, vector, moved, read, written,
         )  # fmt: skip

@@ -1,0 +1,172 @@
+"""`npukit profile`: where the cycles of a model go, as tables, a trace and a plot."""
+
+import argparse
+import csv
+import io
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from npukit.cli.common import (
+    add_config,
+    add_optimize,
+    add_output,
+    add_partition,
+    add_shapes,
+    chosen_config,
+    min_macs_of,
+    print_json,
+    say,
+    say_config,
+    search_of,
+    shape_text,
+    shapes_of,
+)
+from npukit.cli.report import layer_table
+from npukit.driver.executor import programs_of
+from npukit.errors import UsageError
+from npukit.isa.instructions import ENGINES
+from npukit.isa.program import Program
+from npukit.npufile import read_model, write_bytes
+from npukit.profiling.layers import LayerProfile, Profile, timing_profile
+from npukit.profiling.occupancy import occupancy
+from npukit.profiling.roofline import ceiling, roofline_svg
+from npukit.profiling.trace import perfetto_trace
+from npukit.session import FALLBACKS, Session
+from npukit.sim.dram import DramModel
+from npukit.sim.timing import Schedule, simulate_timing
+
+__all__ = ["add_parsers"]
+
+_WAITS = ("token_wait", "port_wait", "dram_wait")
+
+
+def add_parsers(commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "profile", help="write where a model's cycles go: tables, trace, roofline",
+        description="Simulate a model's timing, and write layers.csv, summary.json, trace.perfetto-trace (open it at "
+        "https://ui.perfetto.dev) and roofline.svg to a folder.",
+    )  # fmt: skip
+    parser.add_argument("model", metavar="MODEL|F", help="ONNX model, compiled model, or program")
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder to write to")
+    parser.add_argument(
+        "--dram-latency", type=int, default=100, metavar="N",
+        help="cycles from a DRAM address to its data (default: 100)",
+    )  # fmt: skip
+    add_optimize(parser)
+    add_shapes(parser)
+    add_partition(parser, FALLBACKS)
+    add_config(parser)
+    add_output(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    folder = Path(options.output)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder: give -o one to write to")
+    try:
+        dram = DramModel(latency=options.dram_latency)
+    except ValueError as error:
+        raise UsageError(f"--dram-latency: {error}") from None
+    model = read_model(options.model)
+    compiled = programs_of(model)
+    config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
+    say_config(options, config)
+    session = Session(
+        model, config, dram=dram, shapes=shapes_of(options), compute=False, fallback=options.fallback,
+        min_macs=min_macs_of(options), optimize=options.optimize, search=search_of(options),
+    )  # fmt: skip
+    if not session.programs:
+        raise UsageError(f"nothing of {options.model} runs on the accelerator: npukit check says why")
+    runs = [(one, simulate_timing(config, one.instructions, dram)) for one in session.programs.values()]
+    profile = timing_profile(config, runs)
+    summary = _summary(options.model, profile, runs)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
+    files = {
+        "layers.csv": _table(profile.layers, runs).encode(),
+        "trace.perfetto-trace": perfetto_trace(runs),
+        "roofline.svg": roofline_svg(config, profile.layers).encode(),
+    }
+    for name, data in files.items():
+        write_bytes(folder / name, data)
+        say(options, f"wrote {folder / name}: {len(data)} bytes")
+    write_bytes(folder / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
+    say(options, f"wrote {folder / 'summary.json'}")
+    if options.json:
+        print_json(summary)
+    else:
+        print(layer_table(profile))
+    return 0
+
+
+def _waits(run: tuple[Program, Schedule]) -> list[dict[str, int]]:
+    """Cycles for which each node's instructions waited, by engine and cause."""
+    program, schedule = run
+    found = []
+    for node in program.nodes:
+        waits = {f"{engine.name.lower()}_{cause}": 0 for engine in ENGINES for cause in _WAITS}
+        for index in node.indices():
+            engine = program.instructions[index].engine
+            assert engine is not None
+            for cause in _WAITS:
+                waits[f"{engine.name.lower()}_{cause}"] += int(getattr(schedule, cause)[index])
+        found.append({name: value for name, value in waits.items() if not name.endswith(("matrix_dram_wait",))})
+    return found
+
+
+def _table(layers: list[LayerProfile], runs: list[tuple[Program, Schedule]]) -> str:
+    text = io.StringIO()
+    waits = [row for run in runs for row in _waits(run)]
+    names = ["node", "operator", "inputs", "output", "macs", "cycles", "utilization", "bound", "array_cycles"]
+    names += ["vector_cycles", "dram_cycles", "read_bytes", "write_bytes", "ceiling_macs_per_cycle", *waits[0]]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    config = runs[0][0].config
+    for layer, wait in zip(layers, waits, strict=True):
+        writer.writerow(
+            [
+                layer.node, layer.op, " ".join(map(shape_text, layer.inputs)), shape_text(layer.output), layer.macs,
+                layer.cycles, f"{layer.utilization:.4f}", layer.bound, layer.array, layer.vector, layer.dram,
+                layer.read_bytes, layer.write_bytes,
+                f"{ceiling(config, layer.macs, layer.read_bytes, layer.write_bytes):.1f}" if layer.macs else "",
+                *wait.values(),
+            ]
+        )  # fmt: skip
+    return text.getvalue()
+
+
+def _summary(model: str, profile: Profile, runs: list[tuple[Program, Schedule]]) -> dict[str, Any]:
+    config = profile.config
+    peaks: dict[str, int] = {}
+    for program, schedule in runs:
+        for memory, (_, words) in occupancy(program, schedule).items():
+            peaks[memory.name] = max(peaks.get(memory.name, 0), int(words.max(initial=0)))
+    read, written = (sum(getattr(layer, name) for layer in profile.layers) for name in ("read_bytes", "write_bytes"))
+    vector = config.array * config.vector_taps
+    depthwise = sum(layer.macs for layer in profile.layers if layer.macs and not layer.array)
+    return {
+        "schema": 1,
+        "model": model,
+        "config": config.to_dict(),
+        "cycles": profile.cycles,
+        "macs": profile.macs,
+        "utilization": profile.utilization,
+        "peaks": {"array_macs_per_cycle": config.array**2, "vector_macs_per_cycle": vector},
+        "macs_on_vector": depthwise,
+        "roofline_utilization": ceiling(config, profile.macs, read, written) / config.array**2,
+        "counters": profile.counters,
+        "dram": {
+            "read_bytes": read,
+            "write_bytes": written,
+            "peak_bytes": max(program.dram_bytes for program, _ in runs),
+        },
+        "peak_words_in_use": peaks,
+        "instructions": sum(len(program.instructions) for program, _ in runs),
+        "layers": [asdict(layer) for layer in profile.layers],
+    }

@@ -1,0 +1,1 @@
+"""Where the cycles went: a row a layer, memory over time, traces and plots."""

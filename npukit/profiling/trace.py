@@ -1,0 +1,113 @@
+"""A run as a Perfetto trace: a track for each engine, tokens as flows, memory as counters. A cycle is a nanosecond."""
+
+from collections import deque
+
+import numpy as np
+
+from npukit.errors import UsageError
+from npukit.isa.assembly import format_instruction
+from npukit.isa.instructions import ENGINES, Memory
+from npukit.isa.program import Program
+from npukit.profiling.occupancy import occupancy
+from npukit.sim.timing import Schedule
+
+__all__ = ["perfetto_trace", "token_pairs"]
+
+_PROCESS = 1
+_SEQUENCE = 1
+
+
+def token_pairs(program: Program) -> list[tuple[int, int]]:
+    """(instruction that gives, instruction that takes) for each token; tokens between two engines come in order."""
+    waiting: dict[tuple[int, int], deque[int]] = {(a, b): deque() for a in ENGINES for b in ENGINES}
+    pairs = []
+    for index, one in enumerate(program.instructions):
+        if one.engine is None:
+            continue
+        for source in ENGINES:
+            if one.wait >> source & 1:
+                pairs.append((waiting[source, one.engine].popleft(), index))
+        for target in ENGINES:
+            if one.signal >> target & 1:
+                waiting[one.engine, target].append(index)
+    return pairs
+
+
+def perfetto_trace(programs: list[tuple[Program, Schedule]]) -> bytes:
+    """The trace of programs that run one after the other, for https://ui.perfetto.dev.
+
+    An engine's instructions overlap: each slice ends where the next one begins, so that an engine's slices add up to
+    its busy counter. Arguments tell the cycles of all events.
+
+    Raises:
+        UsageError: the package `perfetto` is not installed.
+    """
+    try:
+        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackDescriptor, TrackEvent
+    except ImportError:
+        raise UsageError("a Perfetto trace needs the package perfetto: pip install npukit[profile]") from None
+    trace = Trace()
+
+    def track(number: int, name: str, counter: bool = False) -> None:
+        packet = trace.packet.add()
+        packet.track_descriptor.uuid = number
+        packet.track_descriptor.name = name
+        if number != _PROCESS:
+            packet.track_descriptor.parent_uuid = _PROCESS
+        if counter:
+            packet.track_descriptor.counter.unit_name = "words"
+        else:
+            packet.track_descriptor.child_ordering = TrackDescriptor.EXPLICIT
+            packet.track_descriptor.sibling_order_rank = number
+
+    def event(time: int, number: int, kind: TrackEvent.Type):
+        packet = trace.packet.add()
+        packet.timestamp = time
+        packet.trusted_packet_sequence_id = _SEQUENCE
+        packet.track_event.type = kind
+        packet.track_event.track_uuid = number
+        return packet.track_event
+
+    track(_PROCESS, "npukit")
+    engines = {engine: 10 + int(engine) for engine in ENGINES}
+    memories = {memory: 20 + int(memory) for memory in Memory}
+    for engine, number in engines.items():
+        track(number, engine.name)
+    for memory, number in memories.items():
+        track(number, f"{memory.name} words in use", counter=True)
+    begin, flow = 0, 1
+    for program, schedule in programs:
+        node_of = [""] * len(program.instructions)
+        for node in program.nodes:
+            for index in node.indices():
+                node_of[index] = node.name
+        flows: dict[int, list[int]] = {}
+        for pair in token_pairs(program):
+            for index in pair:
+                flows.setdefault(index, []).append(flow)
+            flow += 1
+        for engine in ENGINES:
+            mine = [index for index, one in enumerate(program.instructions) if one.engine is engine]
+            for index, following in zip(mine, [*mine[1:], None], strict=True):
+                start, end = int(schedule.start[index]), int(schedule.end[index]) + 1
+                if following is not None:
+                    end = min(end, int(schedule.start[following]))
+                one = event(begin + start, engines[engine], TrackEvent.TYPE_SLICE_BEGIN)
+                one.name = node_of[index] or program.instructions[index].mnemonic
+                one.flow_ids.extend(flows.get(index, ()))
+                details = {"instruction": index, "text": format_instruction(program.instructions[index])}
+                for name in ("queue", "issue", "start", "end", "token_wait", "port_wait", "dram_wait"):
+                    details[name] = int(getattr(schedule, name)[index])
+                for name, value in details.items():
+                    note = one.debug_annotations.add()
+                    note.name = name
+                    if isinstance(value, int):
+                        note.int_value = value
+                    else:
+                        note.string_value = value
+                event(begin + end, engines[engine], TrackEvent.TYPE_SLICE_END)
+        for memory, (times, words) in occupancy(program, schedule).items():
+            for time, count in zip(np.append(times, schedule.cycles), np.append(words, 0), strict=True):
+                event(begin + int(time), memories[memory], TrackEvent.TYPE_COUNTER).counter_value = int(count)
+        begin += schedule.cycles
+    return trace.SerializeToString()

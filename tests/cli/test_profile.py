@@ -1,0 +1,163 @@
+"""`npukit profile` and `--optimize`: what is written adds up, and no level changes a bit."""
+
+import csv
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from npukit.compiler.pipeline import compile_model
+from npukit.isa.config import PRESETS
+from npukit.isa.instructions import ENGINES
+from npukit.sim.dram import DramModel
+from npukit.sim.timing import simulate_timing
+
+from npukit import zoo
+from npukit.profiling.layers import timing_profile
+from npukit.profiling.occupancy import occupancy
+from npukit.profiling.roofline import roofline_svg
+from npukit.profiling.trace import perfetto_trace, token_pairs
+
+CONFIG = PRESETS["int8-8x8"]
+
+
+@pytest.fixture(scope="module")
+def run():
+    (program,) = compile_model(zoo.load("digits"), CONFIG).programs
+    return program, simulate_timing(CONFIG, program.instructions)
+
+
+def test_files(npukit, digits, tmp_path: Path) -> None:
+    folder = tmp_path / "made" / "here"
+    result = npukit("profile", digits, "-o", folder, "--config", "int8-8x8", "--json", "--dram-latency", 40)
+    assert result.code == 0, result.err
+    summary = json.loads((folder / "summary.json").read_text())
+    assert result.json == summary and summary["schema"] == 1
+    (program,) = compile_model(zoo.load("digits"), CONFIG).programs
+    schedule = simulate_timing(CONFIG, program.instructions, DramModel(latency=40))
+    assert summary["counters"] == schedule.counters and summary["cycles"] == schedule.cycles
+    with open(folder / "layers.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["node"] for row in rows] == [layer["node"] for layer in summary["layers"]]
+    assert sum(int(row["cycles"]) for row in rows) == schedule.cycles
+    assert sum(int(row["macs"]) for row in rows) == summary["macs"]
+    # a beat holds up to bus_bytes; rows of a tile may begin within one
+    assert 0 < summary["dram"]["write_bytes"] <= schedule.counters["write_beats"] * CONFIG.bus_bytes
+    assert (folder / "roofline.svg").read_text().startswith("<svg") and (folder / "trace.perfetto-trace").exists()
+
+
+def test_trace_adds_up(run) -> None:
+    """Every instruction once, no overlap on a track, and the sums of the counters."""
+    trace_module = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    program, schedule = run
+    trace = trace_module.Trace()
+    trace.ParseFromString(perfetto_trace([(program, schedule)]))
+    names = {packet.track_descriptor.uuid: packet.track_descriptor.name for packet in trace.packet
+             if packet.HasField("track_descriptor")}  # fmt: skip
+    event = trace_module.TrackEvent
+    opened: dict[int, int] = {}
+    busy: Counter[str] = Counter()
+    seen: list[int] = []
+    flows: dict[int, list[int]] = defaultdict(list)
+    for packet in trace.packet:
+        one = packet.track_event
+        if not packet.HasField("track_event") or one.type == event.TYPE_COUNTER:
+            continue
+        if one.type == event.TYPE_SLICE_BEGIN:
+            assert one.track_uuid not in opened, "slices of a track overlap"
+            opened[one.track_uuid] = packet.timestamp
+            (index,) = [note.int_value for note in one.debug_annotations if note.name == "instruction"]
+            seen.append(index)
+            for flow in one.flow_ids:
+                flows[flow].append(index)
+        else:
+            busy[names[one.track_uuid]] += packet.timestamp - opened.pop(one.track_uuid)
+    assert not opened
+    assert sorted(seen) == list(range(len(program.instructions) - 1))
+    assert {engine.name: schedule.counters[f"{engine.name.lower()}_busy"] for engine in ENGINES} == dict(busy)
+    assert sorted(map(tuple, map(sorted, flows.values()))) == sorted(token_pairs(program))
+    for giver, taker in token_pairs(program):
+        assert schedule.end[giver] < schedule.issue[taker]
+
+
+def test_occupancy_by_words(run) -> None:
+    """Against a count of each word by itself."""
+    program, schedule = run
+    from npukit.sim.addressing import operands
+
+    spans = defaultdict(list)
+    for index, instruction in enumerate(program.instructions):
+        found = operands(CONFIG, instruction)
+        for access in sorted(found, key=lambda one: one.write):
+            for word in np.unique(access.words()).tolist():
+                lives = spans[access.memory, access.bank, word]
+                start, end = int(schedule.start[index]), int(schedule.end[index])
+                if not access.write:
+                    lives[-1][1] = max(lives[-1][1], end)
+                elif lives and lives[-1][1] >= end:
+                    pass
+                else:
+                    lives.append([start, end])
+    times = {memory: Counter() for memory, *_ in spans}
+    for (memory, *_), lives in spans.items():
+        for start, end in lives:
+            times[memory][start] += 1
+            times[memory][end + 1] -= 1
+    for memory, (cycles, words) in occupancy(program, schedule).items():
+        wanted = times.get(memory, Counter())
+        steps = np.diff(words, prepend=0)
+        assert {int(c): int(s) for c, s in zip(cycles, steps, strict=True) if s} == {
+            cycle: change for cycle, change in wanted.items() if change
+        }, memory
+        assert words.min(initial=0) >= 0 and (len(words) == 0 or words[-1] == 0)
+
+
+def test_layers_share_all_cycles(run) -> None:
+    program, schedule = run
+    profile = timing_profile(CONFIG, [run])
+    assert sum(layer.cycles for layer in profile.layers) == profile.cycles == schedule.cycles
+    assert all(layer.cycles >= 0 for layer in profile.layers)
+    assert roofline_svg(CONFIG, profile.layers).count("<circle") == sum(
+        1 for layer in profile.layers if layer.macs and layer.cycles
+    )
+
+
+def test_levels(npukit, digits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cycles, outputs = [], []
+    for level in (0, 1, 2, 2):
+        path = tmp_path / f"{level}.npz"
+        result = npukit("run", digits, "--config", "int8-8x8", "--optimize", level, "--output", path, "--json")
+        assert result.code == 0, result.err
+        cycles.append(result.json["cycles"])
+        with np.load(path) as found:
+            outputs.append(dict(found))
+    assert cycles[0] > cycles[1] >= cycles[2] == cycles[3]
+    assert all(np.array_equal(one[name], outputs[0][name]) for one in outputs for name in outputs[0])
+    (kept,) = (tmp_path / "npukit" / "search").glob("*.json")
+    assert min(value for value in json.loads(kept.read_text()).values() if value) >= cycles[2]
+    kept.write_text("{")  # cut short
+    assert (
+        npukit("run", digits, "--config", "int8-8x8", "--optimize", 2, "--timing-only", "--json").json["cycles"]
+        == (cycles[2])
+    )
+
+
+def test_explain(npukit, digits) -> None:
+    text = npukit("explain", digits, "head/Gemm", "--config", "int8-16x16")
+    assert text.code == 0, text.err
+    assert "Gemm head/Gemm: 1x40 to 1x10, 400 MACs" in text.out
+    assert "40 input channels pad to 48" in text.out and "10 output channels pad to 16" in text.out
+    found = npukit("explain", digits, "block1/conv1/Conv", "--config", "int8-16x16", "--json").json
+    assert found["schema"] == 1 and found["layer"]["node"] == "block1/conv1/Conv"
+    assert any(line.startswith("array: ") for line in found["text"])
+    npukit("explain", digits, "block1/conv9/Conv").refused("no node 'block1/conv9/Conv'", "block1/conv1/Conv")
+
+
+def test_bad_options(npukit, digits, tmp_path: Path) -> None:
+    npukit("profile", digits).refused("--output")
+    npukit("profile", digits, "-o", digits).refused("is not a folder")
+    npukit("profile", digits, "-o", tmp_path, "--optimize", 3).refused("--optimize")
+    npukit("profile", digits, "-o", tmp_path, "--dram-latency", 0).refused("--dram-latency")
+    npukit("profile", tmp_path / "no.onnx", "-o", tmp_path).refused("no.onnx")
