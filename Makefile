@@ -78,8 +78,9 @@ lint: $(STAMP) ## ruff, pyright, generated documents up to date
 	$(BIN)/pyright
 	@$(MAKE) --no-print-directory docs-check
 
-bench: $(STAMP) ## measure what docs/benchmarks.md states
+bench: $(STAMP) ## measure what docs/benchmarks.md and docs/utilisation.md state
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/utilisation.py
 
 silicon: $(STAMP) ## place and route blocks and cores for docs/silicon.md; an hour
 	$(BIN)/python bench/silicon.py

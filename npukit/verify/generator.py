@@ -101,9 +101,9 @@ class _Generator:
 
     def _arenas(self, memory: Memory) -> list[_Arena]:
         banks, depth = bank_depth(self.config, memory)
-        size = min(depth, 4 * self.config.array if memory is Memory.WGT else _ARENA)
-        if memory is Memory.ACC:
-            size = min(depth, 32)
+        swept = self.config.dtype == "bf16"  # whose windows want more results than a sweep goes over
+        sizes = {Memory.WGT: 4 * self.config.array, Memory.ACT: _ARENA * (1 + swept), Memory.ACC: 32 * (1 + swept)}
+        size = min(depth, sizes[memory])
         chosen = self.random.sample(range(banks), min(banks, self.random.choice([1, 2, 3])))
         found = []
         for bank in chosen:

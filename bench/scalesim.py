@@ -1,0 +1,172 @@
+"""SCALE-Sim and this kit on the same convolutions of ResNet-18: cycles and time side by side.
+
+    python bench/scalesim.py --install      # SCALE-Sim, once, in an environment of its own: it needs numpy 1.26
+    python bench/scalesim.py                # about a quarter of an hour; --layers 3 for a part
+
+Both have a 16x16 weight-stationary array of int8, 384 KiB on chip and 8 bytes a cycle; this kit also requantises,
+pools and adds. SCALE-Sim computes no values. Writes docs/scalesim.md.
+"""
+
+import argparse
+import csv
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from npukit.compiler.layers import ConvLayer
+from npukit.compiler.pipeline import compile_model
+from npukit.hw.toolchain import cache_folder
+from npukit.isa.config import PRESETS
+from npukit.sim.timing import simulate_timing
+from sections import machine, write_section
+
+from npukit import zoo
+from npukit.profiling.layers import timing_profile
+
+__all__ = ["main"]
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "scalesim.md"
+_TITLE = "# Beside SCALE-Sim\n\n"
+_PACKAGES = ("scalesim==3.0.0", "numpy<2")
+_CONFIG = """[general]
+run_name = npukit
+
+[architecture_presets]
+ArrayHeight = 16
+ArrayWidth = 16
+IfmapSramSzkB = 192
+FilterSramSzkB = 112
+OfmapSramSzkB = 64
+IfmapOffset = 0
+FilterOffset = 10000000
+OfmapOffset = 20000000
+Dataflow = ws
+Bandwidth = 8
+ReadRequestBuffer = 32
+WriteRequestBuffer = 32
+
+[layout]
+IfmapCustomLayout = False
+IfmapSRAMBankBandwidth = 10
+IfmapSRAMBankNum = 10
+IfmapSRAMBankPort = 2
+FilterCustomLayout = False
+FilterSRAMBankBandwidth = 10
+FilterSRAMBankNum = 10
+FilterSRAMBankPort = 2
+
+[sparsity]
+SparsitySupport = false
+SparseRep = ellpack_block
+OptimizedMapping = false
+BlockSize = 8
+RandomNumberGeneratorSeed = 40
+
+[run_presets]
+InterfaceBandwidth = USER
+UseRamulatorTrace = False
+"""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    name: str
+    row: str
+    """SCALE-Sim's: padded input, kernel, channels, filters, stride."""
+    macs: int
+
+
+def _python() -> Path:
+    return cache_folder("scalesim") / "venv" / "bin" / "python"
+
+
+def _install() -> None:
+    folder = _python().parent.parent
+    print(f"making {folder}", file=sys.stderr)
+    venv.create(folder, with_pip=True, clear=True)
+    subprocess.run([_python(), "-m", "pip", "install", "-q", *_PACKAGES], check=True)
+
+
+def _layers() -> list[_Layer]:
+    """The convolutions and the classifier of ResNet-18, before anything is folded."""
+    (subgraph,) = compile_model(zoo.load("resnet18"), PRESETS["int8-16x16"], stop_after="lower").stages["lower"]  # type: ignore[misc]
+    found = []
+    for layer in subgraph.layers:
+        if not isinstance(layer, ConvLayer):
+            continue
+        _, inner, height, width = subgraph.tensors[layer.inputs[0]].view
+        outer, _, tall, wide = layer.weights.shape
+        top, left, bottom, right = layer.pads
+        sizes = (height + top + bottom, width + left + right, tall, wide, inner, outer, layer.strides[0])
+        found.append(_Layer(layer.node, f"{layer.node},{','.join(map(str, sizes))},", layer.macs))
+    return found
+
+
+def _scalesim(layers: Sequence[_Layer], folder: Path) -> tuple[list[int], float]:
+    """Cycles of each layer, and seconds of the whole process."""
+    header = "Layer name,IFMAP Height,IFMAP Width,Filter Height,Filter Width,Channels,Num Filter,Strides,\n"
+    (folder / "resnet18.csv").write_text(header + "\n".join(layer.row for layer in layers) + "\n", encoding="utf-8")
+    (folder / "scale.cfg").write_text(_CONFIG, encoding="utf-8")
+    command = [_python(), "-m", "scalesim.scale", "-t", "resnet18.csv", "-c", "scale.cfg", "-p", "out", "-s", "N"]
+    command += ["-l", "resnet18.csv"]
+    start = perf_counter()
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    seconds = perf_counter() - start
+    reports = list(folder.glob("out/**/COMPUTE_REPORT.csv"))
+    if done.returncode or not reports:
+        raise SystemExit("SCALE-Sim failed:\n" + "\n".join(done.stdout.splitlines()[-12:]))
+    with open(reports[0], encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, skipinitialspace=True))
+    (column,) = [name for name in rows[0] if name and name.strip().startswith("Total Cycles (incl") or (
+        name and name.strip() == "Total Cycles" and not any("incl" in (other or "") for other in rows[0])
+    )][:1]
+    return [int(float(row[column])) for row in rows], seconds
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run both and write the document."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--install", action="store_true", help="install SCALE-Sim, and nothing else")
+    parser.add_argument("--layers", type=int, help="the last so many layers alone; print only")
+    options = parser.parse_args(arguments)
+    if options.install:
+        _install()
+        return 0
+    if not _python().exists():
+        raise SystemExit("SCALE-Sim is not installed: python bench/scalesim.py --install")
+    layers = _layers()[-(options.layers or 0) :]
+    config = PRESETS["int8-16x16"]
+    start = perf_counter()
+    (program,) = compile_model(zoo.load("resnet18"), config).programs
+    profile = timing_profile(config, [(program, simulate_timing(config, program.instructions))])
+    seconds = perf_counter() - start
+    mine = {layer.node: layer.cycles for layer in profile.layers}
+    with tempfile.TemporaryDirectory() as folder:
+        theirs, their_seconds = _scalesim(layers, Path(folder))
+    rows = ["| layer | MACs / 256 | SCALE-Sim 3.0.0 | npukit | SCALE-Sim / npukit |", "|---|---|---|---|---|"]
+    for layer, cycles in zip(layers, theirs, strict=True):
+        own = mine[layer.name]
+        rows.append(f"| {layer.name} | {layer.macs // 256} | {cycles} | {own} | {cycles / own:.2f} |")
+    own = sum(mine[layer.name] for layer in layers)
+    rows.append(
+        f"| these layers | {sum(one.macs for one in layers) // 256} | {sum(theirs)} | {own} | {sum(theirs) / own:.2f} |"
+    )
+    text = (
+        f"Machine: {machine('npukit', 'numpy')}\n\nResNet-18, int8, batch 1, 16x16, weight stationary, 8 B/cycle. Cycles of "
+        "npukit are those in the foreground of a whole network that also pools, adds and averages: "
+        f"{profile.cycles} in all, which the RTL confirms. Time: SCALE-Sim {their_seconds:.0f} s, npukit {seconds:.1f} s, "
+        f"compilation included ({their_seconds / seconds:.0f} times as fast).\n\n" + "\n".join(rows) + "\n"
+    )
+    print(text)
+    if options.layers is None:
+        write_section(DOCUMENT, "bench/scalesim.py", _TITLE, text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
