@@ -22,6 +22,7 @@ from npukit.compiler.pipeline import PASSES, compile_model
 from npukit.compiler.text import describe
 from npukit.errors import UsageError
 from npukit.npufile import check_writable, write_artifact
+from npukit.profiling.annotate import annotate
 
 __all__ = ["add_parsers"]
 
@@ -66,6 +67,7 @@ def _run(options: argparse.Namespace) -> int:
         print(describe(result.stages[options.stop_after]))
         return 0
     assert result.artifact is not None and options.output is not None
+    annotate(result.artifact, result.programs)
     write_artifact(options.output, result.artifact)
     count = sum(len(program.instructions) for program in result.programs)
     if options.json:

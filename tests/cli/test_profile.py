@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from npukit.compiler.pipeline import compile_model
 from npukit.isa.config import PRESETS
@@ -153,6 +154,17 @@ def test_explain(npukit, digits) -> None:
     assert found["schema"] == 1 and found["layer"]["node"] == "block1/conv1/Conv"
     assert any(line.startswith("array: ") for line in found["text"])
     npukit("explain", digits, "block1/conv9/Conv").refused("no node 'block1/conv9/Conv'", "block1/conv1/Conv")
+
+
+def test_a_compiled_model_says_what_its_nodes_cost(npukit, digits, tmp_path: Path) -> None:
+    path = tmp_path / "compiled.onnx"
+    assert npukit("compile", digits, "-o", path, "--config", "int8-8x8").code == 0
+    (node,) = [one for one in onnx.load(path).graph.node if one.op_type == "EPContext"]
+    notes = {entry.key: entry.value for entry in node.metadata_props}
+    layers = npukit("run", path, "--timing-only", "--json").json["layers"]
+    assert list(notes) == [f"npukit: {layer['node']}" for layer in layers]
+    for layer in layers:
+        assert f", {layer['cycles']} cycles, " in notes[f"npukit: {layer['node']}"]
 
 
 def test_bad_options(npukit, digits, tmp_path: Path) -> None:

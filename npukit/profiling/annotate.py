@@ -1,0 +1,27 @@
+"""A compiled model that says of each node what it costs: Netron shows it."""
+
+from collections.abc import Sequence
+
+import onnx
+
+from npukit.isa.program import Program
+from npukit.profiling.layers import layer_profiles
+from npukit.sim.timing import simulate_timing
+
+__all__ = ["annotate"]
+
+_NODE_PROPERTIES = 10
+"""The first IR version in which nodes have properties."""
+
+
+def annotate(artifact: onnx.ModelProto, programs: Sequence[Program]) -> None:
+    """Add each program's layers, with cycles on the reference DRAM, to its node's `metadata_props`."""
+    nodes = {node.name: node for node in artifact.graph.node if node.op_type == "EPContext"}
+    artifact.ir_version = max(artifact.ir_version, _NODE_PROPERTIES)
+    for program in programs:
+        schedule = simulate_timing(program.config, program.instructions)
+        events = {"start": schedule.start, "end": schedule.end}
+        for layer in layer_profiles(program, events, schedule.cycles):
+            text = f"{layer.op}, {layer.macs} MACs, {layer.cycles} cycles, "
+            text += f"{100 * layer.utilization:.1f} % of the array, bound by {layer.bound}"
+            nodes[program.name].metadata_props.add(key=f"npukit: {layer.node}", value=text)
