@@ -254,7 +254,8 @@ class Machine(wiring.Component):
     def _reads(self, m: Module, fetch, load, stop: Signal) -> Signal:
         """The read address and data channels; whether reads are outstanding."""
         axi = self.m_axi
-        m.submodules.order = order = SyncFIFO(width=1, depth=READ_OUTSTANDING)
+        # one more than may be in flight: an address that waits for room is on the bus already, and keeps its turn
+        m.submodules.order = order = SyncFIFO(width=1, depth=READ_OUTSTANDING + 1)
         held, holder = Signal(), Signal()
         """An address was presented and not accepted; whose: 0 FETCH, 1 LOAD."""
         load_wants = load.request_valid & ~load.request_outside & ~stop

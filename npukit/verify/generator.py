@@ -34,7 +34,7 @@ from npukit.verify.values import random_floats, random_halves
 
 __all__ = ["RandomProgram", "order_instructions", "random_program"]
 
-_ARENA = 64
+_ARENA = 128
 _MOST_TRIES = 40
 _DRAM_WORDS = 4096
 _STRETCH = 512
@@ -101,8 +101,8 @@ class _Generator:
 
     def _arenas(self, memory: Memory) -> list[_Arena]:
         banks, depth = bank_depth(self.config, memory)
-        swept = self.config.dtype == "bf16"  # whose windows want more results than a sweep goes over
-        sizes = {Memory.WGT: 4 * self.config.array, Memory.ACT: _ARENA * (1 + swept), Memory.ACC: 32 * (1 + swept)}
+        # room for more results than a sweep goes over, and for LOADs of as many bursts as may be in flight
+        sizes = {Memory.WGT: 4 * self.config.array, Memory.ACT: _ARENA, Memory.ACC: _ARENA // 2}
         size = min(depth, sizes[memory])
         chosen = self.random.sample(range(banks), min(banks, self.random.choice([1, 2, 3])))
         found = []

@@ -38,6 +38,11 @@ def test_words_and_extent(offset: int, loops: tuple[tuple[int, int], ...], wrap:
     assert words.reshape(-1).tolist() == expected
     low, high = operand.extent
     plain = addresses(offset, loops, 0)
+    if operand.run is not None:
+        assert set(range(*operand.run)) == set(expected)
+    elif not operand.wraps:
+        assert sorted(set(expected)) != list(range(low, high + 1)) or len(loops) > 1
+    assert operand.count == len(expected)
     if operand.wraps:
         ring = offset >> wrap << wrap
         assert expected != plain
