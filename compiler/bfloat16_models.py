@@ -5,7 +5,7 @@ nor a reference could run as it is written. Every bfloat16 is a binary32: nothin
 model rounds between its nodes, a bf16 machine rounds, too; on the host it stays fp32.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import onnx
@@ -19,11 +19,11 @@ _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 
 def without_bfloat16(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model itself if it has no bfloat16, otherwise a copy in which fp32 takes its place."""
-    if not any(_is_bfloat16(one) for one in _parts(model.graph)):
+    if not any(_is_bfloat16(one) for one in _all(model)):
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    for one in _parts(copy.graph):
+    for one in _all(copy):
         if not _is_bfloat16(one):
             continue
         if isinstance(one, onnx.TypeProto.Tensor):
@@ -46,13 +46,28 @@ def _is_bfloat16(one: _Part) -> bool:
     return one.i == TensorProto.BFLOAT16
 
 
+def _all(model: onnx.ModelProto) -> Iterator[_Part]:
+    """Whatever in a model has an element type, its functions included."""
+    yield from _parts(model.graph)
+    for function in model.functions:
+        yield from _types(function.value_info)
+        yield from _attributes(function.node)
+
+
 def _parts(graph: onnx.GraphProto) -> Iterator[_Part]:
-    """Whatever in a graph, and in the graphs within it, has an element type."""
-    for value in (*graph.input, *graph.output, *graph.value_info):
+    yield from _types((*graph.input, *graph.output, *graph.value_info))
+    yield from graph.initializer
+    yield from _attributes(graph.node)
+
+
+def _types(values: Iterable[onnx.ValueInfoProto]) -> Iterator[_Part]:
+    for value in values:
         if value.type.HasField("tensor_type"):
             yield value.type.tensor_type
-    yield from graph.initializer
-    for node in graph.node:
+
+
+def _attributes(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Part]:
+    for node in nodes:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.INT and attribute.name in _TYPE_ATTRIBUTES:
                 yield attribute
@@ -60,3 +75,6 @@ def _parts(graph: onnx.GraphProto) -> Iterator[_Part]:
                 yield attribute.t
             elif attribute.type == onnx.AttributeProto.GRAPH:
                 yield from _parts(attribute.g)
+            yield from attribute.tensors
+            for graph in attribute.graphs:
+                yield from _parts(graph)

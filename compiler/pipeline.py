@@ -11,7 +11,6 @@ import onnx
 from npukit.compiler.artifact import build_artifact
 from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import Subgraph
-from npukit.compiler.passes.emit import EmitPass
 from npukit.compiler.passes.fold import FoldPass
 from npukit.compiler.passes.importer import ImportPass, load_model, with_shapes
 from npukit.compiler.passes.lower import LowerPass
@@ -193,19 +192,16 @@ def _back_end(
     result.stages["schedule"] = tuple(one.plan for one in fitted)
     if stop_after == "schedule":
         return
-    mixed = step("interleave", lambda: tuple(one.mixed for one in fitted))
+    step("interleave", lambda: tuple(one.mixed for one in fitted))
     if stop_after == "interleave":
         return
-    allocations = step("allocate", lambda: tuple(one.allocation for one in fitted))
+    step("allocate", lambda: tuple(one.allocation for one in fitted))
     if stop_after == "allocate":
         return
 
     def emit() -> tuple[Program, ...]:
-        programs = []
-        for subgraph, plan, allocation in zip(subgraphs, mixed, allocations, strict=True):
-            program = EmitPass(config, subgraph, plan).run(allocation)
-            verify_program(program)
-            programs.append(program)
-        return tuple(programs)
+        for one in fitted:
+            verify_program(one.program)
+        return tuple(one.program for one in fitted)
 
     step("emit", emit)

@@ -5,6 +5,8 @@ No strategy changes a bit of any result.
 
 import hashlib
 import json
+import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
@@ -19,6 +21,7 @@ from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.tasks import Plan
 from npukit.compiler.verify import verify_allocation, verify_plan
 from npukit.isa.config import NpuConfig
+from npukit.isa.program import Program
 from npukit.sim.timing import simulate_timing
 
 __all__ = ["LEVELS", "Fitted", "Search", "Strategy", "choose"]
@@ -51,12 +54,12 @@ _GRID = tuple(
 
 @dataclass(frozen=True)
 class Fitted:
-    """What scheduling, interleaving and allocation made of a subgraph."""
+    """What scheduling, interleaving, allocation and emission made of a subgraph."""
 
-    strategy: Strategy
     plan: Plan
     mixed: Plan
     allocation: Allocation
+    program: Program
 
 
 @dataclass(frozen=True)
@@ -75,15 +78,18 @@ def choose(config: NpuConfig, subgraph: Subgraph, level: int, search: Search) ->
     Raises:
         CompileError: none fits.
     """
-    problem = ""
+    problem = CompileError("no strategy")
     for strategy in LEVELS[min(level, 1)]:
         try:
             fitted = _fit(config, subgraph, strategy)
         except DoesNotFit as error:
-            problem = str(error)
+            problem = CompileError(f"{subgraph.name} does not fit on chip: {error}; use a larger configuration")
+            continue
+        except CompileError as error:  # sizes that instructions cannot express, which other strategies may not have
+            problem = error
             continue
         return fitted if level < 2 else _search(config, subgraph, fitted, search)
-    raise CompileError(f"{subgraph.name} does not fit on chip: {problem}; use a larger configuration")
+    raise problem
 
 
 def _fit(config: NpuConfig, subgraph: Subgraph, strategy: Strategy) -> Fitted:
@@ -92,34 +98,28 @@ def _fit(config: NpuConfig, subgraph: Subgraph, strategy: Strategy) -> Fitted:
     mixed = InterleavePass(config, strategy.room).run(plan) if strategy.room else plan
     allocation = AllocatePass(config, subgraph).run(mixed)
     verify_allocation(config, mixed, allocation)
-    return Fitted(strategy, plan, mixed, allocation)
+    return Fitted(plan, mixed, allocation, EmitPass(config, subgraph, mixed).run(allocation))
 
 
 def _search(config: NpuConfig, subgraph: Subgraph, first: Fitted, search: Search) -> Fitted:
     """Try the grid; what was measured before, in this run or another one that was cut short, is not tried again."""
-    program = EmitPass(config, subgraph, first.mixed).run(first.allocation)
-    best = simulate_timing(config, program.instructions).cycles, first
-    content = hashlib.sha256(program.to_bytes() + search.version.encode()).hexdigest()
+    best = simulate_timing(config, first.program.instructions).cycles, first
+    content = hashlib.sha256(first.program.to_bytes() + search.version.encode()).hexdigest()
     path = search.folder / f"{content[:32]}.json" if search.folder is not None else None
-    known: dict[str, int | None] = {}
-    if path is not None and path.exists():
-        try:
-            known = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            known = {}
+    known = _read(path)
     for number, strategy in enumerate(_GRID):
         search.progress(f"{subgraph.name}: {number + 1} of {len(_GRID)} strategies, {best[0]} cycles")
         name = f"keep {strategy.keep}, room {strategy.room}, fuse {strategy.fuse}"
-        if name in known and (known[name] is None or int(known[name] or 0) >= best[0]):
+        before = known.get(name, 0)
+        if before is None or before >= best[0]:
             continue
         cycles = None
         try:
             fitted = _fit(config, subgraph, strategy)
-        except DoesNotFit:
+        except (DoesNotFit, CompileError):
             fitted = None
         if fitted is not None:
-            found = EmitPass(config, subgraph, fitted.mixed).run(fitted.allocation)
-            cycles = simulate_timing(config, found.instructions).cycles
+            cycles = simulate_timing(config, fitted.program.instructions).cycles
             if cycles < best[0]:
                 best = cycles, fitted
         known[name] = cycles
@@ -128,8 +128,23 @@ def _search(config: NpuConfig, subgraph: Subgraph, first: Fitted, search: Search
     return best[1]
 
 
+def _read(path: Path | None) -> dict[str, int | None]:
+    """What was measured before; nothing, if that cannot be read or is something else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if value is None or type(value) is int}
+
+
 def _write(path: Path, known: dict[str, int | None]) -> None:
-    """In one step, so that a run that is cut short leaves what was there."""
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(known), encoding="utf-8")
-    part.replace(path)
+    """In one step, so that a run that is cut short leaves what was there. A cache that cannot be written is none."""
+    try:
+        handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(known, file)
+        os.replace(part, path)
+    except OSError:
+        pass

@@ -173,13 +173,17 @@ class Program:
         end = start + head["instructions"] * _BYTES
         if len(body) != end + head["constants"]:
             raise InstructionError(f"{len(body)} bytes where {end + head['constants']} were announced")
+        nodes = tuple(_node(entry) for entry in head["nodes"])
+        for node in nodes:
+            if not node.runs or any(not 0 <= first < end < head["instructions"] for first, end in node.runs):
+                raise ValueError(f"node {node.name} has the instructions {node.runs}")
         return cls(
             config=config,
             instructions=tuple(decode(body[at : at + _BYTES]) for at in range(start, end, _BYTES)),
             constants=body[end:],
             dram_bytes=int(head["dram_bytes"]),
             tensors=tuple(_tensor(entry) for entry in head["tensors"]),
-            nodes=tuple(_node(entry) for entry in head["nodes"]),
+            nodes=nodes,
             captures=tuple(Capture(*entry) for entry in head["captures"]),
             captured={
                 name: (tuple(view), tuple(shape), dtype) for name, (view, shape, dtype) in head["captured"].items()

@@ -188,7 +188,11 @@ def _staying(model: onnx.ModelProto) -> list[str]:
 def cached_search(progress: Callable[[str], None] = lambda _: None) -> Search:
     """A search that keeps what it measures in the user's cache."""
     packages = [Path(path) for name in ("compiler", "sim", "isa") for path in import_module(f"npukit.{name}").__path__]
-    return Search(cache_folder("search"), source_digest(packages), progress)
+    try:
+        folder = cache_folder("search")
+    except OSError:  # then nothing is kept
+        folder = None
+    return Search(folder, source_digest(packages), progress)
 
 
 def _make_device(

@@ -2,8 +2,8 @@
 
 An image of three channels would leave most rows of the array idle. Where a convolution reads a tensor that the host
 writes, the host's layout can repeat what the windows share: the image then has one place for each output column, and
-the words there hold the window's elements. Only the node and the configuration decide, so that floats are summed in
-the same order whatever else is compiled around.
+the words there hold the window's elements. The node, the configuration and who else reads the input decide, and never
+tiling or a level of optimisation: floats are summed in the same order at each.
 """
 
 from collections.abc import Iterator

@@ -76,7 +76,8 @@ class InterleavePass:
         if isinstance(one, Load):
             word = config.wide_word_bytes if one.memory is Memory.PAR else config.word_bytes
             words = one.planes * (one.rows + one.pad_top + one.pad_bottom) * one.words
-            return words * max(1, word // config.bus_bytes) + 2
+            pads = one.planes * (one.rows + one.pad_top + one.pad_bottom) * (one.pad_left + one.pad_right)
+            return words * max(1, word // config.bus_bytes) + pads + 2
         if isinstance(one, Store):
             return one.planes * one.rows * one.words * max(1, config.word_bytes // config.bus_bytes) + 3
         if isinstance(one, Matrix):
@@ -113,6 +114,6 @@ class _Room:
 
     def release(self, task: Task, end: float) -> None:
         """Let go what the task was the last to use."""
-        for operand in task.operands:
-            if self.last[operand.buffer] is task:
-                heappush(self.released[operand.buffer.memory], (end, operand.buffer.words))
+        for buffer in dict.fromkeys(operand.buffer for operand in task.operands):
+            if self.last[buffer] is task:
+                heappush(self.released[buffer.memory], (end, buffer.words))

@@ -26,6 +26,8 @@ __all__ = ["Chain", "chains", "schedule_chain"]
 
 _BUFFERS = 3
 """Buffers between the first two layers, used in turn."""
+_MOST_BLOCKS, _MOST_ROWS, _LARGEST_PLANE = 256, 1024, 32767
+"""What an instruction's fields hold: blocks, rows or columns, and words from block to block."""
 _WASTE = 1.4
 """How many rows may be computed for each row that is needed."""
 _FULL = 0.75
@@ -149,14 +151,18 @@ def _chain(config: NpuConfig, subgraph: Subgraph, first: int, second: int, produ
         reached = (y.view[2 + axis] - 1) * window.strides[axis] - window.pads[axis] + kernel[axis]
         if reached < e.view[2 + axis] or kernel[axis] < window.strides[axis]:
             return None
+        # a window of nothing but border is left to the layers by themselves
+        if window.pads[axis] >= kernel[axis] or reached - e.view[2 + axis] >= kernel[axis]:
+            return None
     wide = (y.view[3] - 1) * window.strides[1] + kernel[1]
     columns = e.view[3]
     total = config.act_depth * config.act_banks
     room = min(config.act_depth, total // (2 * _BUFFERS))
-    if columns < 1 or columns > config.acc_depth or wide > 1024 or kernel[0] * wide > room:
+    room = min(room, _LARGEST_PLANE)
+    if columns < 1 or columns > config.acc_depth or wide > _MOST_ROWS or kernel[0] * wide > room:
         return None
     height = y.view[2]
-    rows = min(height, (room // wide - kernel[0]) // window.strides[0] + 1, 1024)
+    rows = min(height, (min(room // wide, _MOST_ROWS) - kernel[0]) // window.strides[0] + 1)
     if product is not None:
         if y.view[3] > config.acc_depth:
             return None
@@ -202,6 +208,7 @@ def _chain(config: NpuConfig, subgraph: Subgraph, first: int, second: int, produ
     most = min(most, max(1, (config.par_depth // 4 - 1) // 2))
     if isinstance(window, DepthwiseLayer):
         most = min(most, depthwise_blocks(config, kernel) // 2)
+    most = min(most, _MOST_BLOCKS)
     if most < 1 or rows * y.view[3] > config.act_depth:
         return None
     tile_blocks = min(most, config.acc_depth // (tile_rows * columns), config.wgt_depth // 3 // weights)
@@ -281,7 +288,7 @@ class _Strips:
         self.turn = (self.turn + 1) % len(self.between)
         tall, count = last - first, blocks[1] - blocks[0]
         plane = tall * chain.wide
-        self._border(between, count, tall, inside[0] - first, last - inside[1])
+        self._border(between, tall, inside[0] - first, last - inside[1])
         for part in parts(inside[1] - inside[0], chain.tile_rows):
             place = inside[0] + part[0], inside[0] + part[1]
             for group in parts(count, chain.tile_blocks):
@@ -298,8 +305,9 @@ class _Strips:
             builder.store_region(Region(self.y, builder.config.array, batch, blocks, rows, tile.columns), out)
         return out
 
-    def _border(self, between: _Between, count: int, tall: int, top: int, bottom: int) -> None:
-        """Make the border of a buffer's blocks what the second layer expects around an image."""
+    def _border(self, between: _Between, tall: int, top: int, bottom: int) -> None:
+        """Make the border of a buffer's blocks what the second layer expects around an image: of all of them, for the
+        next part that comes here may have more."""
         builder, wide, value = self.builder, self.chain.wide, self.window.pad_value
         plane, left = tall * wide, self.window.pads[1]
         right = wide - left - self.columns
@@ -316,9 +324,11 @@ class _Strips:
                 if columns:
                     builder.fill_part(between.buffer, value, at, (1, tall - start, columns), (0, wide))
         if top and (fresh or between.top < top):
-            builder.fill_part(between.buffer, value, 0, (count, top, wide), (plane, wide))
+            builder.fill_part(between.buffer, value, 0, (self.chain.blocks, top, wide), (plane, wide))
         if bottom and (fresh or before != plane or between.bottom < bottom):
-            builder.fill_part(between.buffer, value, (tall - bottom) * wide, (count, bottom, wide), (plane, wide))
+            builder.fill_part(
+                between.buffer, value, (tall - bottom) * wide, (self.chain.blocks, bottom, wide), (plane, wide)
+            )
         between.top, between.bottom = top, bottom
 
     def _product(self, batch: int, rows: _Range, strip: list[tuple[_Range, Buffer]]) -> Iterator[None]:
@@ -335,7 +345,7 @@ class _Strips:
             height = part[1] - part[0]
             words = height * width
             weights = config.wgt_depth // 3 // (piece.in_blocks * size)
-            for group in parts(piece.out_blocks, max(1, min(config.acc_depth // words, most, weights))):
+            for group in parts(piece.out_blocks, max(1, min(config.acc_depth // words, most, weights, _MOST_BLOCKS))):
                 acc = Buffer(Memory.ACC, (group[1] - group[0]) * words, layer.output)
                 for index, (blocks, source) in enumerate(strip):
                     for block in range(*group):

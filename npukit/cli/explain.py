@@ -72,6 +72,8 @@ def _run(options: argparse.Namespace) -> int:
     for reason in session.offload.reasons:
         if reason.node == options.node:
             raise UsageError(f"{options.node} ({reason.op}) stays off the accelerator: {reason.reason}")
+    if not names:
+        raise UsageError(f"{options.model} names no nodes: it is a program without a table of them, or all stays off")
     near = get_close_matches(options.node, names, 3) or names[:3]
     raise UsageError(
         f"{options.model} has no node {options.node!r} on the accelerator; there are {', '.join(near)}, ..."

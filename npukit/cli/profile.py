@@ -110,21 +110,26 @@ def _waits(run: tuple[Program, Schedule]) -> list[dict[str, int]]:
     program, schedule = run
     found = []
     for node in program.nodes:
-        waits = {f"{engine.name.lower()}_{cause}": 0 for engine in ENGINES for cause in _WAITS}
+        waits = _no_waits()
         for index in node.indices():
             engine = program.instructions[index].engine
             assert engine is not None
             for cause in _WAITS:
                 waits[f"{engine.name.lower()}_{cause}"] += int(getattr(schedule, cause)[index])
-        found.append({name: value for name, value in waits.items() if not name.endswith(("matrix_dram_wait",))})
+        found.append(waits)
     return found
+
+
+def _no_waits() -> dict[str, int]:
+    return {f"{engine.name.lower()}_{cause}": 0 for engine in ENGINES for cause in _WAITS}
 
 
 def _table(layers: list[LayerProfile], runs: list[tuple[Program, Schedule]]) -> str:
     text = io.StringIO()
     waits = [row for run in runs for row in _waits(run)]
+    causes = [name for name in _no_waits() if name != "matrix_dram_wait"]
     names = ["node", "operator", "inputs", "output", "macs", "cycles", "utilization", "bound", "array_cycles"]
-    names += ["vector_cycles", "dram_cycles", "read_bytes", "write_bytes", "ceiling_macs_per_cycle", *waits[0]]
+    names += ["vector_cycles", "dram_cycles", "read_bytes", "write_bytes", "ceiling_macs_per_cycle", *causes]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
     config = runs[0][0].config
@@ -135,7 +140,7 @@ def _table(layers: list[LayerProfile], runs: list[tuple[Program, Schedule]]) -> 
                 layer.cycles, f"{layer.utilization:.4f}", layer.bound, layer.array, layer.vector, layer.dram,
                 layer.read_bytes, layer.write_bytes,
                 f"{ceiling(config, layer.macs, layer.read_bytes, layer.write_bytes):.1f}" if layer.macs else "",
-                *wait.values(),
+                *(wait[name] for name in causes),
             ]
         )  # fmt: skip
     return text.getvalue()

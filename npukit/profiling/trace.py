@@ -1,6 +1,7 @@
 """A run as a Perfetto trace: a track for each engine, tokens as flows, memory as counters. A cycle is a nanosecond."""
 
 from collections import deque
+from itertools import zip_longest
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def perfetto_trace(programs: list[tuple[Program, Schedule]]) -> bytes:
             flow += 1
         for engine in ENGINES:
             mine = [index for index, one in enumerate(program.instructions) if one.engine is engine]
-            for index, following in zip(mine, [*mine[1:], None], strict=True):
+            for index, following in zip_longest(mine, mine[1:]):
                 start, end = int(schedule.start[index]), int(schedule.end[index]) + 1
                 if following is not None:
                     end = min(end, int(schedule.start[following]))

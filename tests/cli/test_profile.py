@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from npukit.compiler.pipeline import compile_model
+from npukit.compiler.strategy import Search
 from npukit.isa.config import PRESETS
 from npukit.isa.instructions import ENGINES
 from npukit.sim.dram import DramModel
@@ -165,6 +166,27 @@ def test_a_compiled_model_says_what_its_nodes_cost(npukit, digits, tmp_path: Pat
     assert list(notes) == [f"npukit: {layer['node']}" for layer in layers]
     for layer in layers:
         assert f", {layer['cycles']} cycles, " in notes[f"npukit: {layer['node']}"]
+
+
+def test_a_program_without_nodes(npukit, tmp_path: Path) -> None:
+    text, program = tmp_path / "p.asm", tmp_path / "p.npu"
+    text.write_text("LOAD words=4 row_stride=1 word_stride=1\nEND\n")
+    assert npukit("asm", text, "-o", program).code == 0
+    assert npukit("profile", program, "-o", tmp_path / "made").code == 0
+    assert len((tmp_path / "made" / "layers.csv").read_text().splitlines()) == 1
+    npukit("explain", program, "conv").refused("names no nodes")
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "3", '{"keep 0.35, room 0.0, fuse True": "abc"}', "{"])
+def test_a_cache_of_something_else(content: str, digits, tmp_path: Path) -> None:
+    search = Search(tmp_path)
+    model = zoo.load("digits")
+    wanted = compile_model(model, CONFIG, optimize=2, search=search).programs[0].to_bytes()
+    (kept,) = tmp_path.glob("*.json")
+    kept.write_text(content)
+    assert compile_model(model, CONFIG, optimize=2, search=search).programs[0].to_bytes() == wanted
+    for folder in (tmp_path / "no" / "folder", kept):  # nothing can be kept there
+        assert compile_model(model, CONFIG, optimize=2, search=Search(folder)).programs[0].to_bytes() == wanted
 
 
 def test_bad_options(npukit, digits, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """interleave: the same tasks, each engine's in its order; chains of layers as they are chosen."""
 
+from dataclasses import replace
+
 import pytest
 from npukit.compiler.passes.interleave import InterleavePass
 from npukit.compiler.pipeline import compile_model
@@ -61,3 +63,44 @@ def test_shared_tensors_are_not_fused(graphs) -> None:
     (subgraph,) = compile_model(model, CONFIG, stop_after="fold").stages["fold"]  # type: ignore[misc]
     assert not chains(CONFIG, subgraph, fused_additions(subgraph))
     graphs.agree(model, CONFIG)
+
+
+@pytest.mark.parametrize("window", ["depthwise", "maximum"])
+def test_borders_of_buffers_that_held_fewer_blocks(graphs, window: str) -> None:
+    """Five channel blocks in parts of three and two, several images: each part finds another one's buffer."""
+    graph = graphs.Graph(seed=1)
+    x = graph.input((4, 16, 14, 14))
+    before = graph.conv(graph.conv(x, 160, 3, pads=[1] * 4), 32, 3, pads=[1] * 4)  # fills ACT with something
+    y = graph.conv(before, 80, 1)
+    if window == "depthwise":
+        graph.output(graph.conv(y, 80, 3, group=80, pads=[1] * 4))
+    else:
+        graph.output(graph.maxpool(y, 3, pads=[1] * 4))
+    graphs.agree(graph.model(), CONFIG)
+
+
+@pytest.mark.parametrize("kernel, pads", [(2, [12, 0, 0, 0]), (1, [5, 0, 5, 0]), (3, [1, 4, 1, 0])])
+def test_windows_of_nothing_but_border(graphs, kernel: int, pads: list[int]) -> None:
+    graph = graphs.Graph(seed=1)
+    x = graph.conv(graph.input((1, 16, 40, 24)), 32, 1)
+    graph.output(graph.conv(graph.conv(x, 32, kernel, group=32, pads=pads), 16, 1))
+    graphs.agree(graph.model(), CONFIG)
+
+
+@pytest.mark.parametrize("case", ["many blocks", "many blocks behind", "many rows", "many rows without sides"])
+def test_what_exceeds_a_field(graphs, case: str) -> None:
+    """Sizes that fit in memory but not in an instruction."""
+    large = replace(PRESETS["int8-4x4"], act_depth=16384, acc_depth=4096, par_depth=4096, wgt_depth=32768)
+    graph = graphs.Graph(seed=2)
+    if case.startswith("many blocks"):
+        x = graph.input((1, 8, 2, 2))
+        if case == "many blocks":
+            graph.output(graph.maxpool(graph.conv(x, 1040, 1), 3, pads=[1] * 4))
+        else:
+            y = graph.conv(graph.conv(x, 24, 1), 24, 3, group=24, pads=[1] * 4)
+            graph.output(graph.conv(y, 1040, 1))
+    else:
+        x = graph.conv(graph.input((1, 8, 2500, 1)), 8, 1)
+        kernel, pads = ((3, 1), [1, 0, 1, 0]) if case.endswith("sides") else ((3, 3), [1] * 4)
+        graph.output(graph.conv(x, 8, kernel, group=8, strides=[2, 1], pads=pads))
+    graphs.agree(graph.model(), large)
