@@ -238,7 +238,7 @@ def build_graph(seed: int) -> onnx.ModelProto:
     """The graph of a seed: 2 to 7 random nodes behind one or two inputs."""
     make = _Maker(seed)
     channels = make.pick(1, 3, 4, 8, 12, 17, 40)
-    shape = make.pick(1, 1, 2), channels, make.pick(1, 3, 6, 9, 14, 31), make.pick(1, 3, 7, 12, 20)
+    shape = make.pick(1, 1, 2, 4), channels, make.pick(1, 3, 6, 9, 14, 31), make.pick(1, 3, 7, 12, 20)
     for _ in range(make.pick(1, 1, 2)):
         make.tensors.append(make.graph.input(shape, float(make.random.uniform(0.01, 0.04))))
     weights = np.array([_WEIGHTS.get(name, 1) for name in OPERATORS], float)
