@@ -271,7 +271,7 @@ class GraphReport:
 
     def missing(self) -> list[str]:
         """Operators that were not seen as they must be."""
-        names = [*(name for name in OPERATORS if name != "table"), "MatMul"]
+        names = [*(name for name in OPERATORS if name not in ("table", "block")), "MatMul"]
         return [f"{name} accepted" for name in (*names, *UNARY) if not self.accepted[name]] + [
             f"{name} refused" for name in names if not self.refused[name]
         ]
