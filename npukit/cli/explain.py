@@ -4,25 +4,11 @@ import argparse
 from dataclasses import asdict
 from difflib import get_close_matches
 
-from npukit.cli.common import (
-    add_config,
-    add_optimize,
-    add_output,
-    add_partition,
-    add_shapes,
-    chosen_config,
-    min_macs_of,
-    print_json,
-    say_config,
-    search_of,
-    shapes_of,
-)
-from npukit.driver.executor import programs_of
+from npukit.cli.common import print_json
+from npukit.cli.timing_session import add_session_options, timing_session
 from npukit.errors import UsageError
-from npukit.npufile import read_model
 from npukit.profiling.explain import explain
 from npukit.profiling.layers import layer_profiles
-from npukit.session import FALLBACKS, Session
 from npukit.sim.timing import simulate_timing
 
 __all__ = ["add_parsers"]
@@ -37,23 +23,12 @@ def add_parsers(commands) -> None:
     )  # fmt: skip
     parser.add_argument("model", metavar="MODEL|F", help="ONNX model, compiled model, or program")
     parser.add_argument("node", metavar="NODE", help="name of a node, as npukit run lists it")
-    add_optimize(parser)
-    add_shapes(parser)
-    add_partition(parser, FALLBACKS)
-    add_config(parser)
-    add_output(parser)
+    add_session_options(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    model = read_model(options.model)
-    compiled = programs_of(model)
-    config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
-    say_config(options, config)
-    session = Session(
-        model, config, shapes=shapes_of(options), compute=False, fallback=options.fallback,
-        min_macs=min_macs_of(options), optimize=options.optimize, search=search_of(options),
-    )  # fmt: skip
+    session, config = timing_session(options)
     names: list[str] = []
     for program in session.programs.values():
         schedule = simulate_timing(config, program.instructions)

@@ -8,32 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from npukit.cli.common import (
-    add_config,
-    add_optimize,
-    add_output,
-    add_partition,
-    add_shapes,
-    chosen_config,
-    min_macs_of,
-    print_json,
-    say,
-    say_config,
-    search_of,
-    shape_text,
-    shapes_of,
-)
+from npukit.cli.common import print_json, say, shape_text
 from npukit.cli.report import layer_table
-from npukit.driver.executor import programs_of
+from npukit.cli.timing_session import add_session_options, timing_session
 from npukit.errors import UsageError
 from npukit.isa.instructions import ENGINES
 from npukit.isa.program import Program
-from npukit.npufile import read_model, write_bytes
+from npukit.npufile import write_bytes
 from npukit.profiling.layers import LayerProfile, Profile, timing_profile
 from npukit.profiling.occupancy import occupancy
 from npukit.profiling.roofline import ceiling, roofline_svg
 from npukit.profiling.trace import perfetto_trace
-from npukit.session import FALLBACKS, Session
 from npukit.sim.dram import DramModel
 from npukit.sim.timing import Schedule, simulate_timing
 
@@ -55,11 +40,7 @@ def add_parsers(commands) -> None:
         "--dram-latency", type=int, default=100, metavar="N",
         help="cycles from a DRAM address to its data (default: 100)",
     )  # fmt: skip
-    add_optimize(parser)
-    add_shapes(parser)
-    add_partition(parser, FALLBACKS)
-    add_config(parser)
-    add_output(parser)
+    add_session_options(parser)
     parser.set_defaults(run=_run)
 
 
@@ -71,14 +52,7 @@ def _run(options: argparse.Namespace) -> int:
         dram = DramModel(latency=options.dram_latency)
     except ValueError as error:
         raise UsageError(f"--dram-latency: {error}") from None
-    model = read_model(options.model)
-    compiled = programs_of(model)
-    config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
-    say_config(options, config)
-    session = Session(
-        model, config, dram=dram, shapes=shapes_of(options), compute=False, fallback=options.fallback,
-        min_macs=min_macs_of(options), optimize=options.optimize, search=search_of(options),
-    )  # fmt: skip
+    session, config = timing_session(options, dram)
     if not session.programs:
         raise UsageError(f"nothing of {options.model} runs on the accelerator: npukit check says why")
     runs = [(one, simulate_timing(config, one.instructions, dram)) for one in session.programs.values()]

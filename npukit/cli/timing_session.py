@@ -1,0 +1,45 @@
+"""The session in which profile and explain simulate a model's timing."""
+
+import argparse
+
+from npukit.cli.common import (
+    add_config,
+    add_optimize,
+    add_output,
+    add_partition,
+    add_shapes,
+    chosen_config,
+    min_macs_of,
+    say_config,
+    search_of,
+    shapes_of,
+)
+from npukit.driver.executor import programs_of
+from npukit.isa.config import NpuConfig
+from npukit.npufile import read_model
+from npukit.session import FALLBACKS, Session
+from npukit.sim.dram import DramModel
+
+__all__ = ["add_session_options", "timing_session"]
+
+
+def add_session_options(parser: argparse.ArgumentParser) -> None:
+    """The options that `timing_session` reads, and those of output."""
+    add_optimize(parser)
+    add_shapes(parser)
+    add_partition(parser, FALLBACKS)
+    add_config(parser)
+    add_output(parser)
+
+
+def timing_session(options: argparse.Namespace, dram: DramModel | None = None) -> tuple[Session, NpuConfig]:
+    """A session over `options.model` that computes no values, and its configuration, which is said on stderr."""
+    model = read_model(options.model)
+    compiled = programs_of(model)
+    config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
+    say_config(options, config)
+    session = Session(
+        model, config, dram=dram, shapes=shapes_of(options), compute=False, fallback=options.fallback,
+        min_macs=min_macs_of(options), optimize=options.optimize, search=search_of(options),
+    )  # fmt: skip
+    return session, config
