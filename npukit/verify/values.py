@@ -21,7 +21,7 @@ def random_floats(generator: np.random.Generator, count: int) -> NDArray[np.uint
     numbers among them, with any special ones, or any bits."""
     bits = generator.integers(0, 1 << 32, count, np.uint32)
     kind = generator.choice(
-        ["ordinary", "whole", "wide", "small", "tiny", "special", "any"], p=[0.3, 0.2, 0.1, 0.1, 0.15, 0.1, 0.05]
+        ["ordinary", "whole", "wide", "small", "tiny", "special", "any"], p=[0.2, 0.15, 0.1, 0.1, 0.15, 0.25, 0.05]
     )
     if kind == "any":
         return bits
