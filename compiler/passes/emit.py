@@ -167,10 +167,12 @@ class _Tokens:
             if own >= known[engine]:
                 self.drains[index] = True
                 known[engine] = len(mine)
-            for other, earlier in needs.items():
-                self._order(index, other, earlier)
             for other in ENGINES:
-                self._bound(index, other)
+                # one order at most per engine: the wait takes one token
+                earlier = self._latest_if_far(index, other)
+                earlier = needs.get(other) if earlier is None else earlier
+                if earlier is not None:
+                    self._order(index, other, earlier)
             mine.append(index)
             self._record(index, task)
         return self.waits, self.signals, self.drains
@@ -186,19 +188,18 @@ class _Tokens:
             known[engine] = max(known[engine], self.known[earlier][engine])
         known[other] = max(known[other], self.number[earlier] + 1)
 
-    def _bound(self, index: int, other: Engine) -> None:
-        """Keep an engine from running so far ahead of another that a token counter could overflow."""
+    def _latest_if_far(self, index: int, other: Engine) -> int | None:
+        """The last task of an engine, when this one is so far ahead of it that a token counter could overflow."""
         engine = self.tasks[index].engine
         if other is engine or not self.of_engine[other]:
-            return
+            return None
         latest = self.of_engine[other][-1]
         if self.number[latest] < self.known[index][other]:
-            return
+            return None
         # tokens of instructions that an ended instruction of the other engine knew of are taken
         done = self.known[index][other]
         taken = self.known[self.of_engine[other][done - 1]][engine] if done else 0
-        if self.number[index] - taken >= _SYNCHRONISE:
-            self._order(index, other, latest)
+        return latest if self.number[index] - taken >= _SYNCHRONISE else None
 
     def _dependencies(self, index: int, task: Task) -> tuple[dict[Engine, int], int]:
         """Latest task of each other engine that must have ended, and the own engine's to drain for."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from npukit.compiler.passes import emit
 from npukit.compiler.passes.emit import EmitPass
 from npukit.compiler.pipeline import compile_model
 from npukit.compiler.verify import verify_program
@@ -181,6 +182,14 @@ def test_more_tiles_than_a_counter_holds(graphs) -> None:
     (program,) = session.programs.values()
     engines = [one.engine for one in program.instructions]
     assert engines.count(Engine.LOAD) > 300 and engines.count(Engine.VECTOR) == 300
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("config", [TIGHT, PRESETS["int8-8x8"]], ids=["tight", "int8-8x8"])
+def test_bound_and_need_at_once(graphs, config, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that depends on an engine, and is as far ahead of it as it may be, takes one token, not two."""
+    monkeypatch.setattr(emit, "_SYNCHRONISE", most)
+    assert len(program_of(network(graphs), config).instructions) > 50  # compiling asks the judge
 
 
 def test_tables(graphs) -> None:
