@@ -354,18 +354,31 @@ def _quickly(kind: type[Instruction], variant: str | None, given: dict[str, Any]
     return word
 
 
+_ENCODED = "_encoded"
+"""Where an instruction keeps its bytes."""
+
+
 def encode(instruction: Instruction) -> bytes:
-    """The 32 bytes of an instruction, little-endian.
+    """The 32 bytes of an instruction, little-endian. An instruction never changes, so it keeps them.
 
     Raises:
         InstructionError: when a field is no whole number or out of its range, or a variant that the
             operation does not have holds anything but its default.
     """
+    given = vars(instruction)
+    if _ENCODED in given:
+        return given[_ENCODED]
     kind = type(instruction)
-    variant = _variant(kind, getattr(instruction, "operation", 0))
-    word = _quickly(kind, variant, vars(instruction))
-    if word is not None:
-        return word.to_bytes(INSTRUCTION_BITS // 8, "little")
+    variant = _variant(kind, given.get("operation", 0))
+    word = _quickly(kind, variant, given)
+    if word is None:
+        word = _carefully(instruction, kind, variant)
+    given[_ENCODED] = found = word.to_bytes(INSTRUCTION_BITS // 8, "little")
+    return found
+
+
+def _carefully(instruction: Instruction, kind: type[Instruction], variant: str | None) -> int:
+    """The word of an instruction, field by field, with a reason for what is wrong."""
     word = kind.opcode
     for spec in fields_of(kind):
         given = getattr(instruction, spec.name)
@@ -385,7 +398,7 @@ def encode(instruction: Instruction) -> bytes:
                 )
             continue
         word |= ((value - spec.bias) & ((1 << spec.width) - 1)) << spec.lsb
-    return word.to_bytes(INSTRUCTION_BITS // 8, "little")
+    return word
 
 
 def decode(data: bytes) -> Instruction:

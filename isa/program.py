@@ -130,8 +130,8 @@ class Program:
             "constants": len(self.constants),
             "dram_bytes": self.dram_bytes,
             "tensors": [asdict(tensor) for tensor in self.tensors],
-            "nodes": [asdict(node) for node in self.nodes],
-            "captures": [list(asdict(capture).values()) for capture in self.captures],
+            "nodes": [dict(vars(node)) for node in self.nodes],
+            "captures": [list(vars(capture).values()) for capture in self.captures],
             "captured": self.captured,
             "aliases": self.aliases,
         }

@@ -91,6 +91,8 @@ class _Judge:
         self.initialised = initialised
         self.limit = limit
         self.findings: list[Finding] = []
+        self.accesses: list[tuple[Operand, ...]] = []
+        """What instruction i touches, once each has been looked at by itself."""
         count = len(instructions)
         self.known = np.zeros((count, len(ENGINES)), np.int64)
         """Instructions of each engine that have ended before instruction i issues."""
@@ -125,10 +127,14 @@ class _Judge:
             except InstructionError as error:
                 self._find("encoding", (index,), f"instruction {index}: {error}")
                 continue
-            for operand in operands(self.config, instruction):
+            accesses = operands(self.config, instruction)
+            for operand in accesses:
                 self._bounds(index, operand)
+            self.accesses.append(accesses)
             if isinstance(instruction, Load | Store):
-                low, high = dram_operand(self.config, instruction).extent
+                dram = dram_operand(self.config, instruction)
+                self.accesses[-1] = (*accesses, dram)
+                low, high = dram.extent
                 if low < 0 or high >= self.dram_words:
                     self._find(
                         "dram address", (index,),
@@ -270,11 +276,8 @@ class _Judge:
         for index, instruction in enumerate(self.instructions):
             if instruction.engine is None or len(self.findings) >= self.limit:
                 continue
-            accesses = list(operands(self.config, instruction))
-            if isinstance(instruction, Load | Store):
-                accesses.append(dram_operand(self.config, instruction))
-            reads = [access for access in accesses if not access.write]
-            writes = [access for access in accesses if access.write]
+            reads = [access for access in self.accesses[index] if not access.write]
+            writes = [access for access in self.accesses[index] if access.write]
             for access in reads:
                 state.read(index, access)
             for access in writes:

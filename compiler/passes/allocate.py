@@ -1,6 +1,5 @@
 """allocate: addresses for every buffer on chip and every tensor in DRAM."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 
@@ -75,11 +74,12 @@ class AllocatePass:
         for buffer, index in first.items():
             count, depth = bank_depth(self.config, buffer.memory)
             best: tuple[int, int, int, int] | None = None
-            for bank in range(count):
+            # banks that rested longest are likely best, and then few places of the others need a second look
+            for rest, bank in sorted((recent.get((buffer.memory, bank), -1), bank) for bank in range(count)):
                 segments = banks.setdefault((buffer.memory, bank), [])
-                found = _place(segments, buffer.words, depth, index)
+                found = _place(segments, buffer.words, depth, index - 1 if best is None else best[0])
                 if found is not None:
-                    score = (found[0], recent.get((buffer.memory, bank), -1), bank, found[1])
+                    score = (found[0], rest, bank, found[1])
                     best = score if best is None else min(best, score)
             if best is None:
                 raise DoesNotFit(
@@ -126,22 +126,24 @@ def _aligned(size: int) -> int:
     return -(-size // _DRAM_ALIGNMENT) * _DRAM_ALIGNMENT
 
 
-def _place(segments: list[_Segment], words: int, depth: int, now: int) -> tuple[int, int] | None:
-    """(latest use of what lies there, offset) of the best place in a bank, or None."""
+def _place(segments: list[_Segment], words: int, depth: int, limit: int) -> tuple[int, int] | None:
+    """(latest use of what lies there, offset) of the best place in a bank that was not used after `limit`, or None."""
     best: tuple[int, int] | None = None
-    starts: Iterable[int] = {0, *(segment.high for segment in segments), *(s.low - words for s in segments)}
+    starts = {0, *[segment.high for segment in segments], *[segment.low - words for segment in segments]}
+    spans = [(segment.last, segment.low, segment.high) for segment in segments]
+    spans.sort(reverse=True)
     for start in starts:
         end = start + words
         if start < 0 or end > depth:
             continue
-        latest = -1
-        for segment in segments:
-            if segment.low < end and segment.high > start and segment.last > latest:
-                latest = segment.last
-                if latest >= now:
-                    break
-        if latest < now and (best is None or (latest, start) < best):
-            best = latest, start
+        for last, low, high in spans:
+            if low < end and high > start:
+                latest = last
+                break
+        else:
+            latest = -1
+        if latest < limit or latest == limit and (best is None or start < best[1]):
+            best, limit = (latest, start), latest
     return best
 
 

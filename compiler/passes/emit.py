@@ -227,7 +227,7 @@ class _Tokens:
                     add(self.buffer_writes[older])
         if task.dram is not None:
             if not task.dram.write:
-                earlier = self._overlapping_store(task)
+                earlier = self._overlapping_store(index, task)
                 if earlier is not None:
                     add({Engine.STORE: earlier})
             elif task.dram.tensor not in self.dram_uses:
@@ -235,9 +235,13 @@ class _Tokens:
                     add(self.dram_uses[older])
         return needs, own
 
-    def _overlapping_store(self, task: Task) -> int | None:
+    def _overlapping_store(self, index: int, task: Task) -> int | None:
+        """The last store of a part of what the task loads, of those that are not known to have ended."""
         assert task.dram is not None
+        ended = self.known[index][Engine.STORE]
         for earlier in reversed(self.stores[task.dram.tensor]):
+            if self.number[earlier] < ended:
+                break
             dram = self.tasks[earlier].dram
             assert dram is not None
             if task.dram.box is None or dram.box is None or dram.box.overlaps(task.dram.box):

@@ -112,6 +112,8 @@ class Builder:
         self.plan = Plan()
         self.node = 0
         self._kept: dict[Memory, OrderedDict[Hashable, Buffer]] = {memory: OrderedDict() for memory in Memory}
+        self._held = dict.fromkeys(Memory, 0)
+        """Words of what is kept."""
         self._budget = {
             Memory.ACT: int(config.act_depth * config.act_banks * keep),
             Memory.WGT: int(config.wgt_depth * keep),
@@ -129,8 +131,9 @@ class Builder:
             kept.move_to_end(key)
             return kept[key]
         buffer = Buffer(memory, words, label)
-        while kept and sum(one.words for one in kept.values()) + words > self._budget[memory]:
-            kept.popitem(last=False)
+        self._held[memory] += words
+        while kept and self._held[memory] > self._budget[memory]:
+            self._held[memory] -= kept.popitem(last=False)[1].words
         kept[key] = buffer
         fill(buffer)
         return buffer
@@ -195,10 +198,14 @@ class Builder:
 
     def parameters(self, key: str, operation: Operation, values: dict, blocks: list[NDArray]) -> Buffer:
         """A descriptor and its blocks' parameters ([words, array] each) in PAR; `key` is the layer's own."""
-        head = encode_descriptor(self.config, operation, values)
-        image = np.concatenate([head, *(np.ascontiguousarray(block).view(np.uint32) for block in blocks)])
-        name = self.constant(f"{key} parameters", lambda: image)
-        return self.load_constant(Memory.PAR, name, name, len(image), name)
+
+        def image() -> NDArray:
+            head = encode_descriptor(self.config, operation, values)
+            return np.concatenate([head, *(np.ascontiguousarray(block).view(np.uint32) for block in blocks)])
+
+        name = self.constant(f"{key} parameters", image)
+        words = self.plan.constants[name].size // self.config.wide_word_bytes
+        return self.load_constant(Memory.PAR, name, name, words, name)
 
     def load_region(self, region: Region, pad_value: float) -> Buffer:
         """A tile of an activation, with its border, in ACT."""
