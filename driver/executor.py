@@ -14,7 +14,7 @@ from npukit.isa.program import Program, ProgramError
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-__all__ = ["ArtifactError", "Execution", "Executor", "InputError", "programs_of"]
+__all__ = ["ArtifactError", "Execution", "Executor", "InputError", "names_used", "programs_of"]
 
 
 class ArtifactError(ValueError):
@@ -63,14 +63,14 @@ def programs_of(model: onnx.ModelProto) -> dict[str, Program]:
     return programs
 
 
-def _names_used(node: onnx.NodeProto) -> Iterator[str]:
+def names_used(node: onnx.NodeProto) -> Iterator[str]:
     """A node's inputs, and what graphs inside of it take from the outside (and their own names)."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
             yield from (value.name for value in graph.output)
             for inner in graph.node:
-                yield from _names_used(inner)
+                yield from names_used(inner)
 
 
 def _unshaped(name: str, kind: str) -> onnx.ValueInfoProto:
@@ -93,7 +93,7 @@ class _HostSegment:
         providers: Sequence[str],
     ) -> None:
         made = {name for node in nodes for name in node.output if name}
-        used = {name for node in nodes for name in _names_used(node)}
+        used = {name for node in nodes for name in names_used(node)}
         initializers = [tensor for tensor in model.graph.initializer if tensor.name in used]
         constants = {tensor.name for tensor in initializers}
         # a name inside of a nested graph alone has no value out here
@@ -161,7 +161,7 @@ class Executor:
 
         def flush(rest: Sequence[onnx.NodeProto]) -> None:
             if pending:
-                later = {name for node in rest for name in _names_used(node)}
+                later = {name for node in rest for name in names_used(node)}
                 self._steps.append(_HostSegment(model, tuple(pending), wanted | later, values, providers))
                 pending.clear()
 

@@ -9,12 +9,12 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from npukit.compiler.artifact import Offload, offload_of
+from npukit.compiler.artifact import Offload, offload_of, repeats_of
 from npukit.compiler.passes.partition import Partition
 from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.strategy import Search
 from npukit.driver.device import Device
-from npukit.driver.executor import Execution, Executor, programs_of
+from npukit.driver.executor import Execution, Executor, names_used, programs_of
 from npukit.driver.sim_device import SimDevice
 from npukit.errors import UsageError
 from npukit.hw.toolchain import cache_folder, source_digest
@@ -32,8 +32,16 @@ DEVICES = ("sim", "rtl")
 
 
 def quantized_tensors(model: onnx.ModelProto) -> list[str]:
-    """Names of the activations that QuantizeLinear nodes write, in graph order."""
-    return [node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    """Names of the activations that QuantizeLinear nodes write, in graph order, and that some output depends on."""
+    needed = {value.name for value in model.graph.output}
+    found = []
+    for node in reversed(model.graph.node):
+        if needed.isdisjoint(node.output):
+            continue
+        needed.update(names_used(node))
+        if node.op_type == "QuantizeLinear":
+            found.append(node.output[0])
+    return found[::-1]
 
 
 class Session:
@@ -109,6 +117,7 @@ class Session:
         self._executor = Executor(proto, device, expose, providers)
         self._compile_seconds = perf_counter() - start
         self._capture = capture
+        self._repeats = repeats_of(proto) if capture else {}
         self.profile = Profile(self.config)
         self.tensors: dict[str, NDArray] = {}
 
@@ -140,6 +149,9 @@ class Session:
         start = perf_counter()
         execution = self._executor.run(inputs, self._capture)
         self.tensors = execution.tensors
+        for name, kept in self._repeats.items():
+            if kept in self.tensors:
+                self.tensors[name] = self.tensors[kept]
         self.profile = self._profile(execution, perf_counter() - start)
         return execution.outputs
 
