@@ -249,3 +249,19 @@ class Subgraph:
     tensors: dict[str, QuantizedTensor]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+    def makers(self) -> dict[str, int]:
+        """The number of the layer that makes a tensor, by its name."""
+        return {layer.output: number for number, layer in enumerate(self.layers)}
+
+    def readers(self) -> dict[str, list[int]]:
+        """The numbers of the layers that read a tensor, by the name of its storage."""
+        found: dict[str, list[int]] = {}
+        for number, layer in enumerate(self.layers):
+            for name in {self.tensors[one].storage for one in layer.inputs}:
+                found.setdefault(name, []).append(number)
+        return found
+
+    def outside(self) -> set[str]:
+        """Storages of the outputs."""
+        return {self.tensors[name].storage for name in self.outputs}

@@ -30,25 +30,30 @@ __all__ = ["LEVELS", "Fitted", "Search", "Strategy", "choose"]
 @dataclass(frozen=True)
 class Strategy:
     """keep: share of memory for kept buffers. room: share that may be in use, 0 for the plan's own order. fuse: layers
-    computed together."""
+    computed together. resident: share of ACT for tensors that stay on chip from layer to layer."""
 
     keep: float
     room: float = 0.0
     fuse: bool = True
+    resident: float = 0.0
 
 
 LEVELS: dict[int, tuple[Strategy, ...]] = {
     0: tuple(Strategy(keep, fuse=False) for keep in (0.5, 0.25, 0.0)),
     1: (
-        Strategy(0.5, 0.6), Strategy(0.5, 0.45), Strategy(0.5), Strategy(0.25), Strategy(0.25, fuse=False),
-        Strategy(0.0, fuse=False),
+        Strategy(0.5, 0.6, resident=0.35), Strategy(0.5, 0.4, resident=0.35), Strategy(0.5, 0.6), Strategy(0.5, 0.4),
+        Strategy(0.5), Strategy(0.25), Strategy(0.25, fuse=False), Strategy(0.0, fuse=False),
     ),
 }  # fmt: skip
 """What each level of optimisation tries in turn until the allocation succeeds; level 2 searches around level 1."""
 
 _GRID = tuple(
-    Strategy(keep, room, fuse)
-    for fuse, keep, room in product((True, False), (0.35, 0.5, 0.65), (0.0, 0.4, 0.5, 0.6, 0.7, 0.8))
+    Strategy(keep, room, fuse, resident)
+    for keep, (fuse, resident), room in product(
+        (0.35, 0.5, 0.65),
+        ((True, 0.35), (True, 0.2), (True, 0.5), (True, 0.0), (False, 0.0)),
+        (0.6, 0.4, 0.5, 0.7, 0.0),
+    )
 )
 
 
@@ -93,7 +98,7 @@ def choose(config: NpuConfig, subgraph: Subgraph, level: int, search: Search) ->
 
 
 def _fit(config: NpuConfig, subgraph: Subgraph, strategy: Strategy) -> Fitted:
-    plan = SchedulePass(config, strategy.keep, strategy.fuse).run(subgraph)
+    plan = SchedulePass(config, strategy.keep, strategy.fuse, strategy.resident).run(subgraph)
     verify_plan(config, plan)
     mixed = InterleavePass(config, strategy.room).run(plan) if strategy.room else plan
     allocation = AllocatePass(config, subgraph).run(mixed)
@@ -109,7 +114,7 @@ def _search(config: NpuConfig, subgraph: Subgraph, first: Fitted, search: Search
     known = _read(path)
     for number, strategy in enumerate(_GRID):
         search.progress(f"{subgraph.name}: {number + 1} of {len(_GRID)} strategies, {best[0]} cycles")
-        name = f"keep {strategy.keep}, room {strategy.room}, fuse {strategy.fuse}"
+        name = f"keep {strategy.keep}, room {strategy.room}, fuse {strategy.fuse}, resident {strategy.resident}"
         before = known.get(name, 0)
         if before is None or before >= best[0]:
             continue

@@ -19,16 +19,6 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Operand:
-    """An instruction's operand: where in which buffer; `field` is the prefix of its address fields."""
-
-    field: str
-    buffer: Buffer
-    offset: int = 0
-    write: bool = False
-
-
-@dataclass(frozen=True)
 class Box:
     """A part of a tensor: half-open ranges of batch, channel block, row and column."""
 
@@ -48,6 +38,20 @@ class Box:
                 (self.x, other.x),
             )
         )
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An instruction's operand: where in which buffer; `field` is the prefix of its address fields.
+
+    part: of the tensor that the buffer holds; None for any of it. Words of parts that do not overlap are other words.
+    """
+
+    field: str
+    buffer: Buffer
+    offset: int = 0
+    write: bool = False
+    part: Box | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import Subgraph
 from npukit.compiler.passes.allocate import Allocation
-from npukit.compiler.tasks import Buffer, Plan, Task
+from npukit.compiler.tasks import Box, Buffer, Operand, Plan, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, End, Engine, Instruction, InstructionError, encode
 from npukit.isa.layout import blocked
@@ -152,6 +152,8 @@ class _Tokens:
         self.of_engine: list[list[int]] = [[] for _ in ENGINES]
         self.buffer_reads: dict[Buffer, dict[Engine, int]] = defaultdict(dict)
         self.buffer_writes: dict[Buffer, dict[Engine, int]] = defaultdict(dict)
+        self.part_writes: dict[Buffer, list[tuple[Box | None, int]]] = defaultdict(list)
+        """Of each buffer: who wrote which part of the tensor in it."""
         self.stores: dict[str, list[int]] = defaultdict(list)
         self.dram_uses: dict[str, dict[Engine, int]] = defaultdict(dict)
 
@@ -167,12 +169,14 @@ class _Tokens:
             if own >= known[engine]:
                 self.drains[index] = True
                 known[engine] = len(mine)
+            # one order at most per engine, for the wait takes one token
             for other in ENGINES:
-                # one order at most per engine: the wait takes one token
-                earlier = self._latest_if_far(index, other)
-                earlier = needs.get(other) if earlier is None else earlier
-                if earlier is not None:
-                    self._order(index, other, earlier)
+                latest = self._latest_if_far(index, other)
+                if latest is not None:
+                    needs[other] = latest
+            # the latest task first: it may know of the others, and they cannot know of it
+            for other, earlier in sorted(needs.items(), key=lambda need: -need[1]):
+                self._order(index, other, earlier)
             mine.append(index)
             self._record(index, task)
         return self.waits, self.signals, self.drains
@@ -214,6 +218,8 @@ class _Tokens:
         for operand in task.operands:
             buffer = operand.buffer
             written = self.buffer_writes[buffer]
+            if operand.part is not None and not operand.write:
+                written = self._writers_of_part(index, operand)
             add(written)
             if not operand.write:
                 # MATRIX never reads what it writes, but through its accumulate path, in order
@@ -235,6 +241,17 @@ class _Tokens:
                     add(self.dram_uses[older])
         return needs, own
 
+    def _writers_of_part(self, index: int, operand: Operand) -> dict[Engine, int]:
+        """The last task that wrote some of a part, if it is not known to have ended; one engine writes all of them."""
+        assert operand.part is not None
+        for part, earlier in reversed(self.part_writes[operand.buffer]):
+            engine = self.tasks[earlier].engine
+            if self.number[earlier] < self.known[index][engine]:
+                break
+            if part is None or part.overlaps(operand.part):
+                return {engine: earlier}
+        return {}
+
     def _overlapping_store(self, index: int, task: Task) -> int | None:
         """The last store of a part of what the task loads, of those that are not known to have ended."""
         assert task.dram is not None
@@ -252,6 +269,8 @@ class _Tokens:
         for operand in task.operands:
             uses = self.buffer_writes if operand.write else self.buffer_reads
             uses[operand.buffer][task.engine] = index
+            if operand.write:
+                self.part_writes[operand.buffer].append((operand.part, index))
         if task.dram is not None:
             self.dram_uses[task.dram.tensor][task.engine] = index
             if task.dram.write:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import prod
 
-from npukit.compiler.tasks import Buffer, Plan, Task
+from npukit.compiler.tasks import Box, Buffer, Plan, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Engine, Load, Matrix, Memory, Store, Vector
 from npukit.isa.timing import Timing
@@ -42,6 +42,7 @@ class InterleavePass:
         memory = _Room(self.config, self.room, plan.tasks)
         clock = dict.fromkeys(Engine, 0.0)
         written: dict[Buffer, float] = {}
+        parts: dict[Buffer, list[tuple[Box, float]]] = defaultdict(list)
         read: dict[Buffer, float] = {}
         stores: dict[str, list[tuple[Task, float]]] = defaultdict(list)
         found: list[tuple[float, int, Task]] = []
@@ -52,6 +53,12 @@ class InterleavePass:
                 start = max(start, written.get(operand.buffer, 0.0))
                 if operand.write:
                     start = max(start, read.get(operand.buffer, 0.0))
+                elif operand.part is not None:
+                    for part, done in reversed(parts[operand.buffer]):
+                        if done <= start:
+                            break
+                        if part.overlaps(operand.part):
+                            start = done
             if task.dram is not None and not task.dram.write:
                 for store, done in stores[task.dram.tensor]:
                     assert store.dram is not None
@@ -62,6 +69,9 @@ class InterleavePass:
             clock[engine] = end
             done = end + latency[engine]
             for operand in task.operands:
+                if operand.write and operand.part is not None:
+                    parts[operand.buffer].append((operand.part, done))
+                    continue
                 uses, when = (written, done) if operand.write else (read, end)
                 uses[operand.buffer] = max(uses.get(operand.buffer, 0.0), when)
             if engine is Engine.STORE:

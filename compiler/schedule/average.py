@@ -1,12 +1,13 @@
 """Averages: sums over windows, and over whole images."""
 
+from dataclasses import replace
 from itertools import groupby, product
 
 from npukit.compiler.layers import AverageLayer, GlobalAverageLayer
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.schedule.window import Tile, window_region, window_tiles
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
-from npukit.compiler.tiling import average_window, parts, window_words
+from npukit.compiler.tiling import average_window, window_words
 from npukit.isa.instructions import Memory, Operation, Vector
 
 __all__ = ["schedule_average", "schedule_global_average"]
@@ -18,7 +19,7 @@ def schedule_average(builder: Builder, layer: AverageLayer) -> None:
     counts = [layer.counts(axis, x.view[2 + axis], y.view[2 + axis]) for axis in (0, 1)]
     for tile in window_tiles(builder, layer, layer.kernel, 256):
         region = window_region(builder, layer, layer.kernel, tile)
-        source = builder.load_region(region, layer.pad_value)
+        source = builder.load_tile(region, layer.pad_value)
         width, height = tile.columns[1] - tile.columns[0], tile.rows[1] - tile.rows[0]
         out = Buffer(Memory.ACT, tile.count * height * width, layer.output)
         for rows, columns in product(_runs(tile.rows, counts[0]), _runs(tile.columns, counts[1])):
@@ -78,7 +79,7 @@ def schedule_global_average(builder: Builder, layer: GlobalAverageLayer) -> None
     partial = -(-height // most) * -(-width // most)
     per_tile = max(1, min(256, words // area, config.acc_depth // partial // 2))
     for index in range(batch):
-        for blocks in parts(-(-channels // config.array), per_tile):
+        for blocks in builder.block_parts(-(-channels // config.array), per_tile, x.name):
             _average_tile(builder, layer, index, blocks, (strip, wide))
 
 
@@ -122,7 +123,7 @@ def _sum(
             column = column_index * (size[1] // most)
             builder.vector(
                 instruction,
-                (Operand("a", source.buffer, source.offset + first_y * pitch + first_x),),
+                (replace(source, offset=source.offset + first_y * pitch + first_x),),
                 Operand("out", out.buffer, out.offset + row * out_pitch + column, write=True),
                 parameters,
                 capture,
@@ -142,16 +143,13 @@ def _average_tile(
     final = Operand("out", out, write=True)
     capture = CaptureBox(layer.output, batch, blocks[0], 0, 0, rows_are_blocks=True)
 
-    def finish(source: Operand, size: tuple[int, int]) -> None:
+    def finish(source: Operand, size: tuple[int, int], pitch: int, plane: int) -> None:
         parameters = builder.parameters(layer.node, Operation.SUM, dict(layer.values), [])
-        _sum(
-            builder, source, final, size, size[1], size[0] * size[1], 1, 1, count, Memory.ACT,
-            parameters, capture,
-        )  # fmt: skip
+        _sum(builder, source, final, size, pitch, plane, 1, 1, count, Memory.ACT, parameters, capture)
 
     if height <= most and width <= most:
-        region = Region(x, config.array, batch, blocks, (0, height), (0, width))
-        finish(Operand("a", builder.load_region(region, 0)), (height, width))
+        placed = builder.load_region(Region(x, config.array, batch, blocks, (0, height), (0, width)), 0)
+        finish(placed.operand("a"), (height, width), placed.pitch, placed.plane)
     else:
         size = -(-height // most), -(-width // most)
         partial = Buffer(Memory.ACC, count * size[0] * size[1], layer.output)
@@ -161,11 +159,11 @@ def _average_tile(
                 (first_x, min(width, first_x + tile[1])),
             )
             region = Region(x, config.array, batch, blocks, rows, columns)
-            source = Operand("a", builder.load_region(region, 0))
+            placed = builder.load_region(region, 0)
             place = Operand("out", partial, first_y // most * size[1] + first_x // most, write=True)
             _sum(
-                builder, source, place, (region.rows, region.columns), region.columns,
-                region.rows * region.columns, size[1], size[0] * size[1], count, Memory.ACC,
+                builder, placed.operand("a"), place, (region.rows, region.columns), placed.pitch,
+                placed.plane, size[1], size[0] * size[1], count, Memory.ACC,
             )  # fmt: skip
         while max(size) > most:
             smaller = -(-size[0] // most), -(-size[1] // most)
@@ -175,5 +173,5 @@ def _average_tile(
                 size[0] * size[1], smaller[1], smaller[0] * smaller[1], count, Memory.ACC,
             )  # fmt: skip
             partial, size = next_partial, smaller
-        finish(Operand("a", partial), size)
+        finish(Operand("a", partial), size, size[1], size[0] * size[1])
     builder.store_region(Region(y, config.array, batch, blocks, (0, 1), (0, 1)), out)

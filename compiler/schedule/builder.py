@@ -1,18 +1,22 @@
 """Collects tasks in program order, and keeps loaded buffers for those that want them again."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from npukit.compiler.layers import QuantizedTensor, Subgraph
+from npukit.compiler.schedule.residency import Resident
 from npukit.compiler.tasks import Box, Buffer, CaptureBox, DramUse, Operand, Plan, Task
+from npukit.compiler.tiling import parts
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import encode_descriptor
 from npukit.isa.instructions import Engine, Load, Matrix, Memory, Operation, Store, Vector
 from npukit.sim.bfloat16 import narrow
 from numpy.typing import NDArray
 
-__all__ = ["Builder", "Region"]
+__all__ = ["Builder", "Placed", "Region"]
 
 
 class Region:
@@ -99,15 +103,37 @@ class Region:
         )
 
 
+@dataclass(frozen=True)
+class Placed:
+    """Where a tile lies on chip: words [block][row][column] of a buffer, blocks and rows so far apart.
+
+    part: of the tensor, where the buffer holds more of it than the tile.
+    """
+
+    buffer: Buffer
+    offset: int
+    plane: int
+    pitch: int
+    part: Box | None = None
+
+    def operand(self, field: str, offset: int = 0, write: bool = False) -> Operand:
+        """The tile as an operand, from a word of it on."""
+        return Operand(field, self.buffer, self.offset + offset, write, self.part)
+
+
 class Builder:
     """The state of scheduling one subgraph.
 
     `keep` is the share of each memory that may hold buffers kept for later use; what does not fit is
-    loaded again.
+    loaded again. `residents`: tensors that stay on chip, which are neither stored nor loaded.
     """
 
-    def __init__(self, config: NpuConfig, subgraph: Subgraph, keep: float) -> None:
+    def __init__(
+        self, config: NpuConfig, subgraph: Subgraph, keep: float, residents: Mapping[str, Resident] | None = None
+    ) -> None:
         self.config = config
+        self.residents = residents or {}
+        self._begun: set[Buffer] = set()
         self.subgraph = subgraph
         self.plan = Plan()
         self.node = 0
@@ -207,13 +233,57 @@ class Builder:
         words = self.plan.constants[name].size // self.config.wide_word_bytes
         return self.load_constant(Memory.PAR, name, name, words, name)
 
-    def load_region(self, region: Region, pad_value: float) -> Buffer:
-        """A tile of an activation, with its border, in ACT."""
+    def block_parts(self, total: int, most: int, *names: str) -> list[tuple[int, int]]:
+        """Channel blocks in ranges of at most `most`, of which none crosses a slab of those tensors that stay."""
+        storages = {self.tensor(name).storage for name in names} & set(self.residents)
+        edges = sorted({0, total}.union(*(self.residents[name].edges for name in storages)))
+        return [(low + first, low + last) for low, high in pairwise(edges) for first, last in parts(high - low, most)]
+
+    def place(self, region: Region) -> Placed:
+        """Where a layer is to leave a tile of its result: a new buffer, or the tile's place in a tensor that stays."""
+        if region.tensor in self.residents:
+            return self._in_resident(region)
+        buffer = Buffer(Memory.ACT, region.words, region.tensor)
+        return Placed(buffer, 0, region.rows * region.pitch, region.pitch)
+
+    def _in_resident(self, region: Region) -> Placed:
+        resident = self.residents[region.tensor]
+        buffer, offset = resident.slab(region.batch, region.block)
+        if buffer not in self._begun:
+            self._begun.add(buffer)
+            self._fill_border(resident, buffer)
+        top, left = resident.border[:2]
+        offset += (top + region.first_y) * resident.pitch + left + region.x[0]
+        return Placed(buffer, offset, resident.plane, resident.pitch * region.step_y, region.box)
+
+    def _fill_border(self, resident: Resident, buffer: Buffer) -> None:
+        top, left, bottom, right = resident.border
+        pitch, blocks = resident.pitch, buffer.words // resident.plane
+        beside = top * pitch
+        for start, rows, columns in (
+            (0, top, pitch),
+            ((resident.tall - bottom) * pitch, bottom, pitch),
+            (beside, resident.rows, left),
+            (beside + pitch - right, resident.rows, right),
+        ):
+            if rows and columns:
+                shape = blocks, rows, columns
+                self.fill_part(buffer, resident.pad_value, start, shape, (resident.plane, pitch))
+
+    def load_region(self, region: Region, pad_value: float) -> Placed:
+        """A tile of an activation, with its border, in ACT: loaded, unless the tensor stays there."""
+        if region.tensor in self.residents:
+            return self._in_resident(region)
+        return Placed(self.load_tile(region, pad_value), 0, region.rows * region.pitch, region.pitch)
+
+    def load_tile(self, region: Region, pad_value: float) -> Buffer:
+        """A tile of an activation that does not stay on chip, its words without gaps."""
+        assert region.tensor not in self.residents, region.tensor
         key = (region.key, pad_value)
 
         def fill(buffer: Buffer) -> None:
             if region.empty:
-                self.fill(buffer, pad_value)
+                self._fill(buffer, pad_value)
                 return
             shape = (region.blocks, region.valid_rows, region.valid_columns * region.place)
             line = region.width * region.place
@@ -242,7 +312,7 @@ class Builder:
         """A number as the bits of an element."""
         return int(value) & 0xFF if self.config.dtype == "int8" else int(narrow(np.array(value, np.float32)))
 
-    def fill(self, buffer: Buffer, value: float) -> None:
+    def _fill(self, buffer: Buffer, value: float) -> None:
         """Set every word of a buffer in ACT."""
         width = min(buffer.words, 1024)
         for start in range(0, buffer.words, width):
@@ -261,7 +331,9 @@ class Builder:
         self.vector(instruction, (), Operand("out", buffer, start, write=True), parameters)
 
     def store_region(self, region: Region, buffer: Buffer) -> None:
-        """Write a tile [block][y][x] from ACT to its tensor."""
+        """Write a tile [block][y][x] from ACT to its tensor, unless that stays on chip."""
+        if region.tensor in self.residents:
+            return
         shape = (region.blocks, region.rows, region.columns)
         shape, chip, dram = _merge(
             shape,

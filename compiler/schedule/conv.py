@@ -6,14 +6,14 @@ from itertools import groupby
 
 import numpy as np
 from npukit.compiler.layers import ConvLayer
-from npukit.compiler.schedule.builder import Builder, Region
-from npukit.compiler.schedule.fusion import add_in_place_of_store
+from npukit.compiler.schedule.builder import Builder, Placed, Region
+from npukit.compiler.schedule.fusion import add_in_place_of_store, kept_together
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import ConvShape, ConvTiling, choose_tiling, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 from numpy.typing import NDArray
 
-__all__ = ["Piece", "Placed", "blocked_channels", "compute_tile", "pieces", "schedule_conv", "summands", "weight_tiles"]
+__all__ = ["Piece", "blocked_channels", "compute_tile", "pieces", "schedule_conv", "summands", "weight_tiles"]
 
 _Range = tuple[int, int]
 
@@ -47,16 +47,6 @@ def blocked_channels(values: NDArray, size: int) -> NDArray:
     padded = np.zeros((count * size, *values.shape[1:]), values.dtype)
     padded[: len(values)] = values
     return padded.reshape(count, size, *values.shape[1:])
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Where a tile's result goes: words [block][row][column] of a buffer, rows and blocks so far apart."""
-
-    buffer: Buffer
-    offset: int
-    plane: int
-    pitch: int
 
 
 @dataclass(frozen=True)
@@ -110,16 +100,16 @@ def schedule_conv(builder: Builder, layer: ConvLayer, addition: int | None = Non
     whole = ConvShape.of(builder.config, layer, x, y)
     for piece in pieces(layer, builder.config.array):
         tiling = choose_tiling(replace(whole, in_blocks=piece.in_blocks, out_blocks=piece.out_blocks))
-        for batch, group, rows, columns in _tiles(tiling.shape, tiling):
+        groups = builder.block_parts(piece.out_blocks, tiling.blocks, *kept_together(builder, layer.output, addition))
+        for batch, group, rows, columns in _tiles(tiling.shape, tiling, groups):
             part, out = compute_tile(builder, piece, tiling, batch, group, rows, columns)
             if addition is None:
-                builder.store_region(part, out)
+                builder.store_region(part, out.buffer)
                 continue
             add_in_place_of_store(builder, addition, layer.output, part, out)
 
 
-def _tiles(shape: ConvShape, tiling: ConvTiling) -> Iterator[tuple[int, _Range, _Range, _Range]]:
-    groups = parts(shape.out_blocks, tiling.blocks)
+def _tiles(shape: ConvShape, tiling: ConvTiling, groups: list[_Range]) -> Iterator[tuple[int, _Range, _Range, _Range]]:
     places = [
         (batch, rows, columns)
         for batch in range(shape.batch)
@@ -145,10 +135,10 @@ def compute_tile(
     rows: _Range,
     columns: _Range,
     where: Placed | None = None,
-) -> tuple[Region, Buffer]:
-    """Emit the tasks of a tile, without those that store it: which part of the result, and the buffer that holds it.
+) -> tuple[Region, Placed]:
+    """Emit the tasks of a tile, without those that store it: which part of the result, and where it lies.
 
-    where: that buffer and the place in it; by default a new one.
+    where: that place; by default, where the builder wants it.
     """
     shape, layer = tiling.shape, piece.layer
     height, width, blocks = rows[1] - rows[0], columns[1] - columns[0], group[1] - group[0]
@@ -164,7 +154,7 @@ def compute_tile(
     acc = Buffer(Memory.ACC, blocks * height * width, layer.output)
     chunks = [
         (channels, kernel, summand)
-        for channels in parts(shape.in_blocks, tiling.channels)
+        for channels in builder.block_parts(shape.in_blocks, tiling.channels, layer.inputs[0])
         for kernel in parts(shape.kernel[0], tiling.kernel_rows)
         for summand in range(len(piece.tiles))
     ]
@@ -179,7 +169,7 @@ def compute_tile(
         wgt = _weights(builder, piece, summand, shape, group, channels, kernel)
         region = _input(builder, piece, shape, batch, channels, rows, columns)
         act = builder.load_region(region, layer.pad_value)
-        pitch, place = region.pitch, region.place
+        pitch, place = act.pitch, region.place
         instruction = Matrix(
             accumulate=int(index > 0),
             channels=channels[1] - channels[0],
@@ -188,7 +178,7 @@ def compute_tile(
             height=height,
             width=width,
             blocks=blocks,
-            act_stride_channel=(1 if place > 1 else region.rows * pitch) if channels[1] - channels[0] > 1 else 0,
+            act_stride_channel=(1 if place > 1 else act.plane) if channels[1] - channels[0] > 1 else 0,
             act_stride_kernel_y=shape.dilations[0] * pitch if kernel[1] - kernel[0] > 1 else 0,
             act_stride_kernel_x=shape.dilations[1] if shape.kernel[1] > 1 else 0,
             act_stride_y=(pitch if shape.kernel[0] == 1 else shape.strides[0] * pitch) if height > 1 else 0,
@@ -198,9 +188,9 @@ def compute_tile(
             acc_stride_x=1,
         )
         start = kernel[0] * shape.dilations[0] * pitch + (channels[0] if place > 1 else 0)
-        builder.matrix(instruction, Operand("act", act, start), Operand("wgt", wgt), acc)
-    if where is None:
-        where = Placed(Buffer(Memory.ACT, blocks * height * width, layer.output), 0, height * width, width)
+        builder.matrix(instruction, act.operand("act", start), Operand("wgt", wgt), acc)
+    part = Region(builder.tensor(layer.output), size, batch, target, rows, columns)
+    where = where or builder.place(part)
     instruction = Vector(
         operation=Operation.REQUANTIZE,
         blocks=blocks, height=height, width=width,
@@ -208,9 +198,8 @@ def compute_tile(
         out_stride_block=where.plane, out_stride_y=where.pitch, out_stride_x=1,
     )  # fmt: skip
     capture = CaptureBox(layer.output, batch, target[0], rows[0], columns[0])
-    out = Operand("out", where.buffer, where.offset, write=True)
-    builder.vector(instruction, (Operand("a", acc),), out, parameters, capture)
-    return Region(builder.tensor(layer.output), size, batch, target, rows, columns), where.buffer
+    builder.vector(instruction, (Operand("a", acc),), where.operand("out", write=True), parameters, capture)
+    return part, where
 
 
 def _input(

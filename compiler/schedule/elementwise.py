@@ -48,7 +48,7 @@ def schedule_binary(builder: Builder, layer: BinaryLayer) -> None:
             image = [wanted if source.view[axis] > 1 else (0, 1) for axis, wanted in ((2, rows), (3, columns))]
             index = batch if source.view[0] > 1 else 0
             region = Region(source, config.array, index, blocks, image[0], image[1])
-            buffers.append(builder.load_region(region, 0))
+            buffers.append(builder.load_tile(region, 0))
             strides[f"{side}_stride_block"] = region.rows * region.columns if count > 1 else 0
             strides[f"{side}_stride_y"] = region.columns if source.view[2] > 1 and height > 1 else 0
             strides[f"{side}_stride_x"] = 1 if source.view[3] > 1 else 0
@@ -86,7 +86,7 @@ def schedule_table(builder: Builder, layer: TableLayer) -> None:
     config = builder.config
     x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
     for batch, blocks, rows, columns in elementwise_tiles(config, y.view):
-        source = builder.load_region(Region(replace(x, view=y.view), config.array, batch, blocks, rows, columns), 0)
+        source = builder.load_tile(Region(replace(x, view=y.view), config.array, batch, blocks, rows, columns), 0)
         out = Buffer(Memory.ACT, source.words, layer.output)
         capture = CaptureBox(layer.output, batch, blocks[0], rows[0], columns[0])
         shape = blocks[1] - blocks[0], rows[1] - rows[0], columns[1] - columns[0]

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from npukit.compiler.layers import BinaryLayer, ConvLayer, Layer, Subgraph
-from npukit.compiler.schedule.builder import Builder, Region
-from npukit.compiler.tasks import Buffer, CaptureBox, Operand
+from npukit.compiler.layers import BinaryLayer, ConvLayer, Subgraph
+from npukit.compiler.schedule.builder import Builder, Placed, Region
+from npukit.compiler.tasks import CaptureBox
 from npukit.isa.instructions import Vector
 
 __all__ = ["add_in_place_of_store", "fused_additions"]
@@ -15,12 +15,7 @@ def fused_additions(subgraph: Subgraph) -> dict[int, int]:
 
     The convolution is the later one of the two sources' layers, and nothing else reads its result.
     """
-    made = {layer.output: number for number, layer in enumerate(subgraph.layers)}
-    readers: dict[str, list[Layer]] = {}
-    for layer in subgraph.layers:
-        for name in {subgraph.tensors[one].storage for one in layer.inputs}:
-            readers.setdefault(name, []).append(layer)
-    outside = {subgraph.tensors[name].storage for name in subgraph.outputs}
+    made, readers, outside = subgraph.makers(), subgraph.readers(), subgraph.outside()
     found: dict[int, int] = {}
     for number, layer in enumerate(subgraph.layers):
         if not isinstance(layer, BinaryLayer) or not all(isinstance(source, str) for source in layer.sources):
@@ -40,7 +35,15 @@ def fused_additions(subgraph: Subgraph) -> dict[int, int]:
     return found
 
 
-def add_in_place_of_store(builder: Builder, number: int, result: str, ready_part: Region, ready: Buffer) -> None:
+def kept_together(builder: Builder, result: str, addition: int | None) -> tuple[str, ...]:
+    """The tensors of which a convolution's tile, and what an addition makes of it, takes the same part."""
+    if addition is None:
+        return (result,)
+    layer = builder.subgraph.layers[addition]
+    return (layer.output, *layer.inputs)
+
+
+def add_in_place_of_store(builder: Builder, number: int, result: str, ready_part: Region, ready: Placed) -> None:
     """Combine a tile of `result`, on chip in `ready`, with the same part of the layer's other source, and store that.
 
     number: of the layer. ready_part: the tile, in words [block][row][column].
@@ -57,17 +60,17 @@ def add_in_place_of_store(builder: Builder, number: int, result: str, ready_part
     for side, source in zip(("a", "b"), layer.sources, strict=True):
         assert isinstance(source, str)
         tensor = builder.tensor(source)
-        buffer = ready
+        placed = ready
         if tensor.storage != result:
-            buffer = builder.load_region(Region(tensor, lanes, part.batch, part.block, rows, columns), 0)
-        operands.append(Operand(side, buffer))
-        strides |= {f"{side}_stride_block": height * width, f"{side}_stride_y": width, f"{side}_stride_x": 1}
-    out = Buffer(ready.memory, part.words, layer.output)
+            placed = builder.load_region(Region(tensor, lanes, part.batch, part.block, rows, columns), 0)
+        operands.append(placed.operand(side))
+        strides |= {f"{side}_stride_block": placed.plane, f"{side}_stride_y": placed.pitch, f"{side}_stride_x": 1}
+    out = builder.place(part)
     instruction = Vector(
         operation=layer.operation, blocks=count, height=height, width=width, **strides,
-        out_stride_block=height * width, out_stride_y=width, out_stride_x=1,
+        out_stride_block=out.plane, out_stride_y=out.pitch, out_stride_x=1,
     )  # fmt: skip
     capture = CaptureBox(layer.output, part.batch, part.block[0], part.first_y, part.x[0])
-    builder.vector(instruction, tuple(operands), Operand("out", out, write=True), parameters, capture)
-    builder.store_region(part, out)
+    builder.vector(instruction, tuple(operands), out.operand("out", write=True), parameters, capture)
+    builder.store_region(part, out.buffer)
     builder.node = before

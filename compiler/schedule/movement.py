@@ -26,7 +26,7 @@ def schedule_copy(builder: Builder, layer: CopyLayer) -> None:
     for batch, blocks, rows, columns in elementwise_tiles(builder.config, y.view):
         place = _shifted(rows, -layer.offset[0]), _shifted(columns, -layer.offset[1])
         region = Region(x, size, batch, _shifted(blocks, layer.first_channel // size), *place)
-        source = builder.load_region(region, layer.pad_value)
+        source = builder.load_tile(region, layer.pad_value)
         _store_copy(builder, source, Region(y, size, batch, blocks, rows, columns))
 
 
@@ -71,7 +71,7 @@ def _source(
     columns: _Range,
 ) -> Buffer:  # fmt: skip
     """A part of an input, in the result's quantisation."""
-    loaded = builder.load_region(Region(x, builder.config.array, batch, blocks, rows, columns), 0)
+    loaded = builder.load_tile(Region(x, builder.config.array, batch, blocks, rows, columns), 0)
     if table is None:
         return loaded
     out = Buffer(Memory.ACT, loaded.words, x.name)
@@ -146,7 +146,7 @@ def schedule_resize(builder: Builder, layer: ResizeLayer) -> None:
         for columns in parts(width, most):
             for rows in parts(height, max(1, most // (columns[1] - columns[0]))):
                 for block in range(-(-channels // config.array)):
-                    source = builder.load_region(Region(x, config.array, batch, (block, block + 1), rows, columns), 0)
+                    source = builder.load_tile(Region(x, config.array, batch, (block, block + 1), rows, columns), 0)
                     target = Region(
                         y, config.array, batch, (block, block + 1), (rows[0] * tall, rows[1] * tall),
                         (columns[0] * wide, columns[1] * wide),

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from npukit.compiler.layers import ConvLayer, DepthwiseLayer, MaxPoolLayer, Subgraph
-from npukit.compiler.schedule.builder import Builder, Region
-from npukit.compiler.schedule.conv import Placed, blocked_channels, compute_tile, pieces, summands
-from npukit.compiler.schedule.fusion import add_in_place_of_store
+from npukit.compiler.schedule.builder import Builder, Placed, Region
+from npukit.compiler.schedule.conv import blocked_channels, compute_tile, pieces, summands
+from npukit.compiler.schedule.fusion import add_in_place_of_store, kept_together
 from npukit.compiler.schedule.window import Tile, depthwise_parameters, window_tasks
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import KEEP, ConvShape, ConvTiling, depthwise_blocks, parts
@@ -42,7 +42,7 @@ class Chain:
 
     first: a convolution. window: the layer that reads it. product: the 1x1 convolution that reads that, or None.
     rows: of the second layer's result in a strip. blocks: channel blocks of a buffer. tall, wide: rows and columns of
-    a block in it, border included. tile_rows, tile_blocks, channels: of the convolution's tiles.
+    a block in it, border included. tile_rows, tile_blocks, channels: of the convolution's tiles. words: of ACT, about.
     """
 
     first: int
@@ -55,16 +55,12 @@ class Chain:
     tile_rows: int
     tile_blocks: int
     channels: int
+    words: int
 
 
 def chains(config: NpuConfig, subgraph: Subgraph, additions: dict[int, int]) -> dict[int, Chain]:
     """The chains of a subgraph, by their first layer's number; `additions` as `fused_additions` finds them."""
-    made = {layer.output: number for number, layer in enumerate(subgraph.layers)}
-    readers: dict[str, list[int]] = {}
-    for number, layer in enumerate(subgraph.layers):
-        for name in {subgraph.tensors[one].storage for one in layer.inputs}:
-            readers.setdefault(name, []).append(number)
-    outside = {subgraph.tensors[name].storage for name in subgraph.outputs}
+    made, readers, outside = subgraph.makers(), subgraph.readers(), subgraph.outside()
     found: dict[int, Chain] = {}
     for number, layer in enumerate(subgraph.layers):
         if not isinstance(layer, DepthwiseLayer | MaxPoolLayer):
@@ -213,7 +209,10 @@ def _chain(config: NpuConfig, subgraph: Subgraph, first: int, second: int, produ
         return None
     tile_blocks = min(most, config.acc_depth // (tile_rows * columns), config.wgt_depth // 3 // weights)
     blocks = max(tile_blocks, most // tile_blocks * tile_blocks)
-    return Chain(first, second, product, rows, blocks, tall, wide, tile_rows, tile_blocks, channels)
+    strips = 1 if rows == height else 2
+    results = (2 * blocks if product is None else strips * shape.out_blocks) * rows * y.view[3]
+    used = _BUFFERS * blocks * tall * wide + strip_input + results
+    return Chain(first, second, product, rows, blocks, tall, wide, tile_rows, tile_blocks, channels, used)
 
 
 def schedule_chain(builder: Builder, chain: Chain, addition: int | None) -> None:
@@ -345,7 +344,9 @@ class _Strips:
             height = part[1] - part[0]
             words = height * width
             weights = config.wgt_depth // 3 // (piece.in_blocks * size)
-            for group in parts(piece.out_blocks, max(1, min(config.acc_depth // words, most, weights, _MOST_BLOCKS))):
+            largest = max(1, min(config.acc_depth // words, most, weights, _MOST_BLOCKS))
+            together = kept_together(builder, layer.output, self.addition)
+            for group in builder.block_parts(piece.out_blocks, largest, *together):
                 acc = Buffer(Memory.ACC, (group[1] - group[0]) * words, layer.output)
                 for index, (blocks, source) in enumerate(strip):
                     for block in range(*group):
@@ -385,16 +386,16 @@ class _Strips:
             [array[block : block + 1] for block in range(*part.block) for array in arrays],
         )
         plane, width = part.rows * part.columns, part.columns
-        out = Buffer(Memory.ACT, part.words, layer.output)
+        out = builder.place(part)
         instruction = Vector(
             operation=Operation.REQUANTIZE,
             blocks=part.blocks, height=part.rows, width=width,
             a_memory=Memory.ACC, a_stride_block=plane, a_stride_y=width, a_stride_x=1,
-            out_stride_block=plane, out_stride_y=width, out_stride_x=1,
+            out_stride_block=out.plane, out_stride_y=out.pitch, out_stride_x=1,
         )  # fmt: skip
         capture = CaptureBox(layer.output, part.batch, part.block[0], part.first_y, 0)
-        builder.vector(instruction, (Operand("a", acc),), Operand("out", out, write=True), parameters, capture)
+        builder.vector(instruction, (Operand("a", acc),), out.operand("out", write=True), parameters, capture)
         if self.addition is None:
-            builder.store_region(part, out)
+            builder.store_region(part, out.buffer)
         else:
             add_in_place_of_store(builder, self.addition, layer.output, part, out)

@@ -130,7 +130,7 @@ def _window(
     operation: Operation, pad_value: float, parameters: Buffer | None,
 ) -> None:  # fmt: skip
     region = window_region(builder, layer, kernel, tile)
-    source = builder.load_region(region, pad_value)
+    source = builder.load_tile(region, pad_value)
     size = region.rows, region.columns
     out = window_tasks(builder, layer, kernel, tile, source, size, operation, parameters)
     place = Region(builder.tensor(layer.output), builder.config.array, tile.batch, tile.blocks, tile.rows, tile.columns)

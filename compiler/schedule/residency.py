@@ -1,0 +1,158 @@
+"""Which tensors stay on chip from the layer that makes them to the last that reads them, and where they lie there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from npukit.compiler.layers import ConvLayer, GlobalAverageLayer, Layer, QuantizedTensor, Subgraph
+from npukit.compiler.tasks import Buffer
+from npukit.compiler.tiling import parts
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import Memory
+
+__all__ = ["Resident", "choose_residents"]
+
+_LARGEST_PLANE = 32767
+"""Words from one channel block to the next that an instruction's stride holds."""
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A tensor on chip: blocks of rows of words, with the border that its readers want around it.
+
+    border: top, left, bottom, right. slabs: of each image, ranges of channel blocks, each in a buffer of its own.
+    """
+
+    rows: int
+    columns: int
+    border: tuple[int, int, int, int]
+    pad_value: float
+    slabs: tuple[tuple[tuple[tuple[int, int], Buffer], ...], ...]
+
+    @property
+    def pitch(self) -> int:
+        """Words of a row."""
+        return self.border[1] + self.columns + self.border[3]
+
+    @property
+    def tall(self) -> int:
+        """Rows, border included."""
+        return self.border[0] + self.rows + self.border[2]
+
+    @property
+    def plane(self) -> int:
+        """Words of a channel block."""
+        return self.tall * self.pitch
+
+    @property
+    def words(self) -> int:
+        """Words of all of it."""
+        return sum(buffer.words for image in self.slabs for _, buffer in image)
+
+    @property
+    def edges(self) -> set[int]:
+        """Channel blocks with which slabs begin and end."""
+        return {edge for blocks, _ in self.slabs[0] for edge in blocks}
+
+    def slab(self, batch: int, blocks: tuple[int, int]) -> tuple[Buffer, int]:
+        """The buffer that holds some blocks of an image, and the word where they begin."""
+        for (low, high), buffer in self.slabs[batch]:
+            if low <= blocks[0] and blocks[1] <= high:
+                return buffer, (blocks[0] - low) * self.plane
+        raise AssertionError(f"blocks {blocks} lie in several slabs")
+
+
+def choose_residents(
+    config: NpuConfig, subgraph: Subgraph, units: Sequence[tuple[int, ...]], products: set[int],
+    additions: dict[int, int], room: list[float],
+) -> dict[str, Resident]:  # fmt: skip
+    """The tensors that stay: those first that save most of DRAM's traffic for the room and the time that they take.
+
+    Args:
+        units: numbers of the layers that are computed together, in order.
+        products: of the last convolutions of chains.
+        additions: as `fused_additions` finds them.
+        room: words of ACT that may be theirs while each unit is computed; what is taken is taken off.
+    """
+    at = {number: position for position, unit in enumerate(units) for number in unit}
+    readers = subgraph.readers()
+    candidates = []
+    for unit in units:
+        last = unit[-1]
+        before = unit[-2] if len(unit) > 1 and additions.get(unit[-2]) == last else last
+        maker = subgraph.layers[before]
+        if type(maker) is not ConvLayer or maker.group > 1 or (len(unit) > 1 and before not in {unit[0], *products}):
+            continue
+        tensor = subgraph.tensors[subgraph.layers[last].output]
+        users = [(number, subgraph.layers[number]) for number in readers.get(tensor.name, [])]
+        if not users or tensor.name in subgraph.outside() or tensor.layout is not None:
+            continue
+        if not all(_reads(subgraph, number, layer, tensor, at, units, additions) for number, layer in users):
+            continue
+        resident = _place(config, subgraph, tensor, [layer for _, layer in users])
+        if resident is None:
+            continue
+        end = max(at[number] for number, _ in users)
+        saved = (1 + len(users)) * resident.words
+        life = end - at[last] + 1
+        candidates.append((-saved / (resident.words * life), resident.words, at[last], end, tensor.name, resident))
+    found: dict[str, Resident] = {}
+    for _, words, start, end, name, resident in sorted(candidates, key=lambda one: one[:5]):
+        if min(room[start : end + 1]) >= words:
+            found[name] = resident
+            for position in range(start, end + 1):
+                room[position] -= words
+    return found
+
+
+def _reads(
+    subgraph: Subgraph, number: int, layer: Layer, tensor: QuantizedTensor, at: dict[int, int],
+    units: Sequence[tuple[int, ...]], additions: dict[int, int],
+) -> bool:  # fmt: skip
+    """Whether a layer can read a tensor where it stays."""
+    sources = [subgraph.tensors[name] for name in layer.inputs]
+    if any(source.view != tensor.view for source in sources if source.storage == tensor.name):
+        return False
+    if number in additions.values() or isinstance(layer, GlobalAverageLayer):
+        return True
+    return type(layer) is ConvLayer and layer.group == 1 and units[at[number]][0] == number
+
+
+def _place(config: NpuConfig, subgraph: Subgraph, tensor: QuantizedTensor, users: list[Layer]) -> Resident | None:
+    """The tensor's slabs, with the border that its readers want; None if they want different ones."""
+    batch, channels, height, width = tensor.view
+    border = [0, 0, 0, 0]
+    values = set()
+    for layer in users:
+        if not isinstance(layer, ConvLayer):
+            continue
+        wanted = _border(layer, tensor.view, subgraph.tensors[layer.output].view)
+        if any(wanted):
+            values.add(layer.pad_value)
+        border = [max(one, other) for one, other in zip(border, wanted, strict=True)]
+    if len(values) > 1:
+        return None
+    plane = (border[0] + height + border[2]) * (border[1] + width + border[3])
+    most = config.act_depth // plane
+    if most < 1 or plane > _LARGEST_PLANE:
+        return None
+    ranges = parts(-(-channels // config.array), most)
+    return Resident(
+        rows=height,
+        columns=width,
+        border=(border[0], border[1], border[2], border[3]),
+        pad_value=values.pop() if values else 0,
+        slabs=tuple(
+            tuple((blocks, Buffer(Memory.ACT, (blocks[1] - blocks[0]) * plane, tensor.name)) for blocks in ranges)
+            for _ in range(batch)
+        ),
+    )
+
+
+def _border(layer: ConvLayer, source: Sequence[int], result: Sequence[int]) -> tuple[int, int, int, int]:
+    """Rows and columns around an image that a convolution looks at: top, left, bottom, right."""
+    after = []
+    for axis in (0, 1):
+        extent = (layer.weights.shape[2 + axis] - 1) * layer.dilations[axis] + 1
+        reach = (result[2 + axis] - 1) * layer.strides[axis] + extent
+        after.append(max(0, reach - layer.pads[axis] - source[2 + axis]))
+    return layer.pads[0], layer.pads[1], after[0], after[1]
