@@ -41,8 +41,9 @@ class Strategy:
 LEVELS: dict[int, tuple[Strategy, ...]] = {
     0: tuple(Strategy(keep, fuse=False) for keep in (0.5, 0.25, 0.0)),
     1: (
-        Strategy(0.5, 0.6, resident=0.35), Strategy(0.5, 0.4, resident=0.35), Strategy(0.5, 0.6), Strategy(0.5, 0.4),
-        Strategy(0.5), Strategy(0.25), Strategy(0.25, fuse=False), Strategy(0.0, fuse=False),
+        Strategy(0.5, 0.6, resident=0.35), Strategy(0.5, 0.4, resident=0.35), Strategy(0.5, resident=0.35),
+        Strategy(0.5, 0.6), Strategy(0.5, 0.4), Strategy(0.5), Strategy(0.25), Strategy(0.25, fuse=False),
+        Strategy(0.0, fuse=False),
     ),
 }  # fmt: skip
 """What each level of optimisation tries in turn until the allocation succeeds; level 2 searches around level 1."""

@@ -28,7 +28,7 @@ _BUFFERS = 3
 """Buffers between the first two layers, used in turn."""
 _MOST_BLOCKS, _MOST_ROWS, _LARGEST_PLANE = 256, 1024, 32767
 """What an instruction's fields hold: blocks, rows or columns, and words from block to block."""
-_WASTE = 1.4
+_WASTE = 1.6
 """How many rows may be computed for each row that is needed."""
 _FULL = 0.75
 """Share of ACT that a chain of three layers may take."""
