@@ -11,12 +11,11 @@ import onnx
 import onnx_ir as ir
 from npukit.compiler.layers import Subgraph
 from npukit.compiler.operators import used_values
-from npukit.compiler.passes.normalise import REPEATS
 from npukit.compiler.passes.partition import Partition, Reason
 from npukit.isa.program import Program
 from onnx import helper
 
-__all__ = ["Offload", "build_artifact", "offload_of", "repeats_of"]
+__all__ = ["Offload", "build_artifact", "offload_of"]
 
 _OFFLOAD = "npukit.offload"
 _TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8, "float32": onnx.TensorProto.FLOAT}
@@ -45,16 +44,6 @@ def offload_of(artifact: onnx.ModelProto, programs: Mapping[str, Program]) -> Of
     nodes = [node for program in programs.values() for node in program.nodes]
     macs = sum(node.macs for node in nodes)
     return Offload(len(nodes), len(nodes), macs, macs, ())
-
-
-def repeats_of(artifact: onnx.ModelProto) -> dict[str, str]:
-    """Quantised tensors of the source that a compiled model computes under another's name: {removed: kept}."""
-    text = next((entry.value for entry in artifact.metadata_props if entry.key == REPEATS), "{}")
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return {name: kept for name, kept in found.items() if isinstance(kept, str)} if isinstance(found, dict) else {}
 
 
 def build_artifact(
@@ -123,8 +112,4 @@ def _assemble(
         model.metadata_props.add(key=entry.key, value=entry.value)
     offload = Offload(partition.nodes, partition.nodes_total, partition.macs, partition.macs_total, partition.reasons)
     model.metadata_props.add(key=_OFFLOAD, value=json.dumps(asdict(offload)))
-    quantized = {node.output[0] for node in source.graph.node if node.op_type == "QuantizeLinear"}
-    repeats = {name: kept for name, kept in partition.model.meta[REPEATS].items() if name in quantized}
-    if repeats:
-        model.metadata_props.add(key=REPEATS, value=json.dumps(repeats))
     return model

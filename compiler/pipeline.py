@@ -11,12 +11,14 @@ import onnx
 from npukit.compiler.artifact import build_artifact
 from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import Subgraph
+from npukit.compiler.passes.eliminate import EliminatePass
 from npukit.compiler.passes.fold import FoldPass
 from npukit.compiler.passes.importer import ImportPass, load_model, with_shapes
 from npukit.compiler.passes.lower import LowerPass
 from npukit.compiler.passes.normalise import NormalisePass
 from npukit.compiler.passes.partition import Partition, PartitionPass
-from npukit.compiler.strategy import Search, choose
+from npukit.compiler.search import Search, search_on
+from npukit.compiler.strategy import Fitted, first_that_fits
 from npukit.compiler.verify import (
     verify_partition,
     verify_program,
@@ -29,7 +31,18 @@ __all__ = ["OPTIMIZE", "PASSES", "Compilation", "check_model", "compile_model"]
 
 _T = TypeVar("_T")
 
-PASSES = ("import", "normalise", "partition", "lower", "fold", "schedule", "interleave", "allocate", "emit")
+PASSES = (
+    "import",
+    "normalise",
+    "partition",
+    "lower",
+    "eliminate",
+    "fold",
+    "schedule",
+    "interleave",
+    "allocate",
+    "emit",
+)
 
 
 OPTIMIZE = (0, 1, 2)
@@ -161,8 +174,18 @@ def _compile(
     if stop_after == "lower":
         return result
 
+    def eliminate() -> tuple[Subgraph, ...]:
+        made = EliminatePass().run(subgraphs)
+        for subgraph in made:
+            verify_subgraph(subgraph)
+        return made
+
+    needed = step("eliminate", eliminate)
+    if stop_after == "eliminate":
+        return result
+
     def fold() -> tuple[Subgraph, ...]:
-        made = FoldPass(config).run(subgraphs)
+        made = FoldPass(config).run(needed)
         for subgraph in made:
             verify_subgraph(subgraph)
         return made
@@ -187,8 +210,12 @@ def _back_end(
 ) -> None:  # fmt: skip
     config = result.config
 
-    # how much is kept and mixed depends on what the allocation makes of it
-    fitted = step("schedule", lambda: [choose(config, subgraph, optimize, search) for subgraph in subgraphs])
+    def schedule(subgraph: Subgraph) -> Fitted:
+        # how much is kept and mixed depends on what the allocation makes of it
+        fitted = first_that_fits(config, subgraph, optimize)
+        return fitted if optimize < 2 else search_on(config, subgraph, fitted, search)
+
+    fitted = step("schedule", lambda: [schedule(subgraph) for subgraph in subgraphs])
     result.stages["schedule"] = tuple(one.plan for one in fitted)
     if stop_after == "schedule":
         return

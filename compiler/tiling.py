@@ -1,7 +1,9 @@
 """How a convolution is cut into tiles that fit on chip: chosen by an estimate of its cycles."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import nsmallest
 from itertools import pairwise
 from math import isqrt
 
@@ -14,6 +16,9 @@ MAX_WINDOW_STEP = 16
 """Window columns from one output of a window operation to the next, at most."""
 KEEP = 0.5
 """Share of a memory for buffers that are kept between tiles, where all fits."""
+_RUN_CYCLES = 8
+"""A run of words that does not go on with the next costs at least so many cycles: as many bursts as may be on their
+way share the latency."""
 _MAX_PLANE = 32767
 """Words of an output block in a tile: its stride has 16 bits with a sign."""
 
@@ -23,6 +28,7 @@ __all__ = [
     "ConvShape",
     "ConvTiling",
     "average_window",
+    "best_tilings",
     "choose_tiling",
     "depthwise_blocks",
     "elementwise_words",
@@ -185,12 +191,19 @@ class ConvTiling:
         kept_weights = weight_words // groups if self.weights_outer else weight_words
         words = tiles * input_words * (1 if kept_inputs <= config.act_depth * config.act_banks * KEEP else groups)
         words += weight_words * (1 if kept_weights <= config.wgt_depth * KEEP else tiles)
-        beats = max(1.0, config.word_bytes / config.bus_bytes)
         results = tiles * shape.out_blocks * outputs
-        load, vector, store = words * beats, results * timing.requantise_passes, results * beats
+        load = words * self._word_cycles(shape.input_columns(self.columns), self.columns == shape.out_size[1])
+        vector = results * timing.requantise_passes
+        store = results * self._word_cycles(self.columns, self.columns == shape.out_size[1])
         chunks = -(-shape.in_blocks // self.channels) * -(-shape.kernel[0] // self.kernel_rows)
         overhead = tiles * groups * (40 + 8 * chunks)
         return max(matrix, load, vector, store) + 0.05 * (load + vector + store) + overhead
+
+    def _word_cycles(self, run: int, whole: bool) -> float:
+        """Cycles for each word of runs of so many; whole rows follow each other."""
+        config = self.shape.config
+        beats = max(1.0, config.word_bytes / config.bus_bytes)
+        return beats if whole else max(beats, _RUN_CYCLES / run)
 
 
 def _sizes(total: int, most: int, count: int) -> list[int]:
@@ -212,28 +225,34 @@ def choose_tiling(shape: ConvShape) -> ConvTiling:
     Raises:
         CompileError: when not even one output word's window and weights fit.
     """
+    return best_tilings(shape, 1)[0]
+
+
+def best_tilings(shape: ConvShape, most: int) -> list[ConvTiling]:
+    """The cheapest tilings by estimate, the best first. Raises as `choose_tiling` does."""
     config = shape.config
     # a quarter of one bank where input, output and the next tile must share it
     bank = config.act_depth if config.act_banks >= 4 else config.act_depth * config.act_banks // 4
-    most = min(config.acc_depth, _MAX_PLANE)
-    best: ConvTiling | None = None
     # a part of a memory leaves room for the next tiles; where that is too little, all of it, and then every size
     for bound, weights, count in (
         (bank, config.wgt_depth // 3, 12),
         (config.act_depth, config.wgt_depth, 12),
         (config.act_depth, config.wgt_depth, 1024),
     ):
-        for rows in _sizes(shape.out_size[0], min(most, 1024), count):
-            for columns in _sizes(shape.out_size[1], min(most // rows, 1024), count):
-                for tiling in _candidates(shape, rows, columns, bound, weights, count // 3):
-                    if best is None or tiling.cycles < best.cycles:
-                        best = tiling
-        if best is not None:
-            return best
+        found = nsmallest(most, _tilings(shape, bound, weights, count), key=lambda tiling: tiling.cycles)
+        if found:
+            return found
     raise CompileError(
         f"a window of {shape.kernel[0]}x{shape.kernel[1]} with stride {shape.strides} does not fit on chip: "
         f"act_depth {config.act_depth}, wgt_depth {config.wgt_depth}"
     )
+
+
+def _tilings(shape: ConvShape, act: int, wgt: int, count: int) -> Iterator[ConvTiling]:
+    most = min(shape.config.acc_depth, _MAX_PLANE)
+    for rows in _sizes(shape.out_size[0], min(most, 1024), count):
+        for columns in _sizes(shape.out_size[1], min(most // rows, 1024), count):
+            yield from _candidates(shape, rows, columns, act, wgt, count // 3)
 
 
 def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int, count: int) -> list[ConvTiling]:

@@ -9,10 +9,10 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from npukit.compiler.artifact import Offload, offload_of, repeats_of
+from npukit.compiler.artifact import Offload, offload_of
 from npukit.compiler.passes.partition import Partition
 from npukit.compiler.pipeline import Compilation, compile_model
-from npukit.compiler.strategy import Search
+from npukit.compiler.search import Search
 from npukit.driver.device import Device
 from npukit.driver.executor import Execution, Executor, names_used, programs_of
 from npukit.driver.sim_device import SimDevice
@@ -117,7 +117,6 @@ class Session:
         self._executor = Executor(proto, device, expose, providers)
         self._compile_seconds = perf_counter() - start
         self._capture = capture
-        self._repeats = repeats_of(proto) if capture else {}
         self.profile = Profile(self.config)
         self.tensors: dict[str, NDArray] = {}
 
@@ -149,9 +148,6 @@ class Session:
         start = perf_counter()
         execution = self._executor.run(inputs, self._capture)
         self.tensors = execution.tensors
-        for name, kept in self._repeats.items():
-            if kept in self.tensors:
-                self.tensors[name] = self.tensors[kept]
         self.profile = self._profile(execution, perf_counter() - start)
         return execution.outputs
 

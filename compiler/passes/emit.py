@@ -242,7 +242,7 @@ class _Tokens:
         return needs, own
 
     def _writers_of_part(self, index: int, operand: Operand) -> dict[Engine, int]:
-        """The last task that wrote some of a part, if it is not known to have ended; one engine writes all of them."""
+        """The last task that wrote some of a part, if it is not known to have ended. VECTOR alone writes parts."""
         assert operand.part is not None
         for part, earlier in reversed(self.part_writes[operand.buffer]):
             engine = self.tasks[earlier].engine

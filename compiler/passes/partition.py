@@ -192,7 +192,7 @@ def _stages(graph: ir.Graph, absorbed: dict[ir.Node, Match]) -> dict[ir.Node, in
 
 
 def _needed(graph: ir.Graph, absorbed: dict[ir.Node, Match]) -> set[ir.Node]:
-    """Nodes outside of every match that a graph output, or another such node, still needs."""
+    """Nodes outside of every match that a graph output, or another such node, needs, and what else reads them."""
     needed: set[ir.Node] = set()
     pending = [value.producer() for value in graph.outputs]
     boundary = [value.producer() for match in absorbed.values() for value in match.inputs]
@@ -203,6 +203,13 @@ def _needed(graph: ir.Graph, absorbed: dict[ir.Node, Match]) -> set[ir.Node]:
             continue
         needed.add(node)
         pending.extend(_predecessors(node))
+    # ONNX Runtime counts readers that lead nowhere, too, before it fuses a node with a quantiser and rounds differently
+    for node in graph:
+        before = [value.producer() for value in used_values(node)]
+        makers = {one for one in before if one is not None}
+        computed = any(one.op_type not in ("QuantizeLinear", "DequantizeLinear") for one in makers & needed)
+        if node not in absorbed and computed and makers <= needed:
+            needed.add(node)
     return needed
 
 

@@ -1,6 +1,7 @@
 """tile & schedule: layers to tasks in program order, tiled to fit on chip."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from npukit.compiler.layers import ConvLayer, Subgraph
 from npukit.compiler.schedule import SCHEDULERS, Builder
@@ -9,6 +10,7 @@ from npukit.compiler.schedule.fusion import fused_additions
 from npukit.compiler.schedule.residency import choose_residents
 from npukit.compiler.schedule.strips import Chain, chains, schedule_chain
 from npukit.compiler.tasks import Plan
+from npukit.compiler.tiling import ConvShape, ConvTiling
 from npukit.isa.config import NpuConfig
 
 __all__ = ["SchedulePass"]
@@ -20,12 +22,14 @@ _MOST = 0.9
 @dataclass(frozen=True)
 class SchedulePass:
     """`keep`: share of each memory for buffers kept between tiles; the rest is for those in work. `fuse`: compute some
-    layers together. `resident`: share of ACT for tensors that stay on chip between layers."""
+    layers together. `resident`: share of ACT for tensors that stay on chip between layers. `tilings`: of convolutions
+    for which the estimate is not to decide."""
 
     config: NpuConfig
     keep: float = 0.5
     fuse: bool = True
     resident: float = 0.0
+    tilings: Mapping[ConvShape, ConvTiling] = field(default_factory=dict)
     name = "schedule"
 
     def run(self, subgraph: Subgraph) -> Plan:
@@ -40,7 +44,7 @@ class SchedulePass:
             for first, *_ in units
         ]
         residents = choose_residents(self.config, subgraph, units, products, additions, room)
-        builder = Builder(self.config, subgraph, self.keep, residents)
+        builder = Builder(self.config, subgraph, self.keep, residents, self.tilings)
         for number, *_ in units:
             builder.node = number
             layer = subgraph.layers[number]

@@ -79,7 +79,7 @@ def schedule_global_average(builder: Builder, layer: GlobalAverageLayer) -> None
     partial = -(-height // most) * -(-width // most)
     per_tile = max(1, min(256, words // area, config.acc_depth // partial // 2))
     for index in range(batch):
-        for blocks in builder.block_parts(-(-channels // config.array), per_tile, x.name):
+        for blocks in builder.block_parts(-(-channels // config.array), per_tile, layer.inputs):
             _average_tile(builder, layer, index, blocks, (strip, wide))
 
 

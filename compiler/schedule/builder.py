@@ -1,15 +1,15 @@
 """Collects tasks in program order, and keeps loaded buffers for those that want them again."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 from npukit.compiler.layers import QuantizedTensor, Subgraph
 from npukit.compiler.schedule.residency import Resident
 from npukit.compiler.tasks import Box, Buffer, CaptureBox, DramUse, Operand, Plan, Task
-from npukit.compiler.tiling import parts
+from npukit.compiler.tiling import ConvShape, ConvTiling, choose_tiling, parts
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import encode_descriptor
 from npukit.isa.instructions import Engine, Load, Matrix, Memory, Operation, Store, Vector
@@ -17,6 +17,9 @@ from npukit.sim.bfloat16 import narrow
 from numpy.typing import NDArray
 
 __all__ = ["Builder", "Placed", "Region"]
+
+_LOOPS = (256, 1024, 1024)
+"""Blocks, rows and columns of a VECTOR instruction, at most."""
 
 
 class Region:
@@ -125,14 +128,17 @@ class Builder:
     """The state of scheduling one subgraph.
 
     `keep` is the share of each memory that may hold buffers kept for later use; what does not fit is
-    loaded again. `residents`: tensors that stay on chip, which are neither stored nor loaded.
+    loaded again. `residents`: tensors that stay on chip, which are neither stored nor loaded. `tilings`: of
+    convolutions for which somebody knows better than the estimate.
     """
 
     def __init__(
-        self, config: NpuConfig, subgraph: Subgraph, keep: float, residents: Mapping[str, Resident] | None = None
-    ) -> None:
+        self, config: NpuConfig, subgraph: Subgraph, keep: float, residents: Mapping[str, Resident] | None = None,
+        tilings: Mapping[ConvShape, ConvTiling] | None = None,
+    ) -> None:  # fmt: skip
         self.config = config
         self.residents = residents or {}
+        self._tilings = dict(tilings or {})
         self._begun: set[Buffer] = set()
         self.subgraph = subgraph
         self.plan = Plan()
@@ -149,6 +155,12 @@ class Builder:
     def tensor(self, name: str) -> QuantizedTensor:
         """The activation of that name."""
         return self.subgraph.tensors[name]
+
+    def tiling(self, shape: ConvShape) -> ConvTiling:
+        """How to cut a convolution. Raises CompileError where nothing fits."""
+        if shape not in self._tilings:
+            self._tilings[shape] = choose_tiling(shape)
+        return self._tilings[shape]
 
     def resident(self, memory: Memory, key: Hashable, words: int, label: str, fill: Callable[[Buffer], None]) -> Buffer:
         """The buffer with those contents: one that is still there, or a new one that `fill` loads."""
@@ -233,10 +245,12 @@ class Builder:
         words = self.plan.constants[name].size // self.config.wide_word_bytes
         return self.load_constant(Memory.PAR, name, name, words, name)
 
-    def block_parts(self, total: int, most: int, *names: str) -> list[tuple[int, int]]:
-        """Channel blocks in ranges of at most `most`, of which none crosses a slab of those tensors that stay."""
+    def block_parts(self, total: int, most: int, names: Iterable[str], start: int = 0) -> list[tuple[int, int]]:
+        """Channel blocks, counted from block `start` of some tensors, in ranges of at most `most`; none crosses a slab
+        of those tensors that stay."""
         storages = {self.tensor(name).storage for name in names} & set(self.residents)
-        edges = sorted({0, total}.union(*(self.residents[name].edges for name in storages)))
+        slabs = {edge - start for name in storages for edge in self.residents[name].edges}
+        edges = sorted({0, total, *(edge for edge in slabs if 0 < edge < total)})
         return [(low + first, low + last) for low, high in pairwise(edges) for first, last in parts(high - low, most)]
 
     def place(self, region: Region) -> Placed:
@@ -283,7 +297,7 @@ class Builder:
 
         def fill(buffer: Buffer) -> None:
             if region.empty:
-                self._fill(buffer, pad_value)
+                self.fill_part(buffer, pad_value, 0, (1, 1, buffer.words), (0, 0))
                 return
             shape = (region.blocks, region.valid_rows, region.valid_columns * region.place)
             line = region.width * region.place
@@ -312,28 +326,28 @@ class Builder:
         """A number as the bits of an element."""
         return int(value) & 0xFF if self.config.dtype == "int8" else int(narrow(np.array(value, np.float32)))
 
-    def _fill(self, buffer: Buffer, value: float) -> None:
-        """Set every word of a buffer in ACT."""
-        width = min(buffer.words, 1024)
-        for start in range(0, buffer.words, width):
-            self.fill_part(buffer, value, start, (1, 1, min(width, buffer.words - start)), (0, 0))
-
     def fill_part(
         self, buffer: Buffer, value: float, start: int, counts: tuple[int, int, int], strides: tuple[int, int]
     ) -> None:
         """Set words [block][row][column] of a buffer in ACT, blocks and rows so far apart."""
-        parameters = self.parameters(f"fill {value}", Operation.FILL, {"value": value}, [])
-        instruction = Vector(
-            operation=Operation.FILL, blocks=counts[0], height=counts[1], width=counts[2],
-            out_stride_block=strides[0] if counts[0] > 1 else 0,
-            out_stride_y=strides[1] if counts[1] > 1 else 0, out_stride_x=1,
-        )  # fmt: skip
-        self.vector(instruction, (), Operand("out", buffer, start, write=True), parameters)
+        for blocks, rows, columns in product(*(parts(count, most) for count, most in zip(counts, _LOOPS, strict=True))):
+            shape = tuple(high - low for low, high in (blocks, rows, columns))
+            at = start + blocks[0] * strides[0] + rows[0] * strides[1] + columns[0]
+            instruction = Vector(
+                operation=Operation.FILL, blocks=shape[0], height=shape[1], width=shape[2],
+                out_stride_block=strides[0] if shape[0] > 1 else 0,
+                out_stride_y=strides[1] if shape[1] > 1 else 0, out_stride_x=1,
+            )  # fmt: skip
+            parameters = self.parameters(f"fill {value}", Operation.FILL, {"value": value}, [])
+            self.vector(instruction, (), Operand("out", buffer, at, write=True), parameters)
+
+    def leave(self, region: Region, placed: Placed) -> None:
+        """Store a tile from where `place` put it; one of a tensor that stays is where it belongs."""
+        if region.tensor not in self.residents:
+            self.store_region(region, placed.buffer)
 
     def store_region(self, region: Region, buffer: Buffer) -> None:
-        """Write a tile [block][y][x] from ACT to its tensor, unless that stays on chip."""
-        if region.tensor in self.residents:
-            return
+        """Write a tile, the words [block][y][x] of a buffer in ACT, to its tensor."""
         shape = (region.blocks, region.rows, region.columns)
         shape, chip, dram = _merge(
             shape,

@@ -9,7 +9,7 @@ from npukit.compiler.layers import ConvLayer
 from npukit.compiler.schedule.builder import Builder, Placed, Region
 from npukit.compiler.schedule.fusion import add_in_place_of_store, kept_together
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
-from npukit.compiler.tiling import ConvShape, ConvTiling, choose_tiling, parts
+from npukit.compiler.tiling import ConvShape, ConvTiling, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 from numpy.typing import NDArray
 
@@ -99,12 +99,13 @@ def schedule_conv(builder: Builder, layer: ConvLayer, addition: int | None = Non
     x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
     whole = ConvShape.of(builder.config, layer, x, y)
     for piece in pieces(layer, builder.config.array):
-        tiling = choose_tiling(replace(whole, in_blocks=piece.in_blocks, out_blocks=piece.out_blocks))
-        groups = builder.block_parts(piece.out_blocks, tiling.blocks, *kept_together(builder, layer.output, addition))
+        tiling = builder.tiling(replace(whole, in_blocks=piece.in_blocks, out_blocks=piece.out_blocks))
+        together = kept_together(builder, layer.output, addition)
+        groups = builder.block_parts(piece.out_blocks, tiling.blocks, together, piece.first_out)
         for batch, group, rows, columns in _tiles(tiling.shape, tiling, groups):
             part, out = compute_tile(builder, piece, tiling, batch, group, rows, columns)
             if addition is None:
-                builder.store_region(part, out.buffer)
+                builder.leave(part, out)
                 continue
             add_in_place_of_store(builder, addition, layer.output, part, out)
 
@@ -154,7 +155,7 @@ def compute_tile(
     acc = Buffer(Memory.ACC, blocks * height * width, layer.output)
     chunks = [
         (channels, kernel, summand)
-        for channels in builder.block_parts(shape.in_blocks, tiling.channels, layer.inputs[0])
+        for channels in builder.block_parts(shape.in_blocks, tiling.channels, layer.inputs, piece.first_in)
         for kernel in parts(shape.kernel[0], tiling.kernel_rows)
         for summand in range(len(piece.tiles))
     ]

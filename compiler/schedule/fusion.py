@@ -72,5 +72,5 @@ def add_in_place_of_store(builder: Builder, number: int, result: str, ready_part
     )  # fmt: skip
     capture = CaptureBox(layer.output, part.batch, part.block[0], part.first_y, part.x[0])
     builder.vector(instruction, tuple(operands), out.operand("out", write=True), parameters, capture)
-    builder.store_region(part, out.buffer)
+    builder.leave(part, out)
     builder.node = before

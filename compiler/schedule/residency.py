@@ -65,7 +65,7 @@ def choose_residents(
     config: NpuConfig, subgraph: Subgraph, units: Sequence[tuple[int, ...]], products: set[int],
     additions: dict[int, int], room: list[float],
 ) -> dict[str, Resident]:  # fmt: skip
-    """The tensors that stay: those first that save most of DRAM's traffic for the room and the time that they take.
+    """The tensors that stay: those first that are read most often for the time that they stay, small ones before large.
 
     Args:
         units: numbers of the layers that are computed together, in order.
@@ -74,7 +74,7 @@ def choose_residents(
         room: words of ACT that may be theirs while each unit is computed; what is taken is taken off.
     """
     at = {number: position for position, unit in enumerate(units) for number in unit}
-    readers = subgraph.readers()
+    readers, outside = subgraph.readers(), subgraph.outside()
     candidates = []
     for unit in units:
         last = unit[-1]
@@ -84,7 +84,7 @@ def choose_residents(
             continue
         tensor = subgraph.tensors[subgraph.layers[last].output]
         users = [(number, subgraph.layers[number]) for number in readers.get(tensor.name, [])]
-        if not users or tensor.name in subgraph.outside() or tensor.layout is not None:
+        if not users or tensor.name in outside or tensor.layout is not None:
             continue
         if not all(_reads(subgraph, number, layer, tensor, at, units, additions) for number, layer in users):
             continue
@@ -92,9 +92,8 @@ def choose_residents(
         if resident is None:
             continue
         end = max(at[number] for number, _ in users)
-        saved = (1 + len(users)) * resident.words
-        life = end - at[last] + 1
-        candidates.append((-saved / (resident.words * life), resident.words, at[last], end, tensor.name, resident))
+        uses = (1 + len(users)) / (end - at[last] + 1)
+        candidates.append((-uses, resident.words, at[last], end, tensor.name, resident))
     found: dict[str, Resident] = {}
     for _, words, start, end, name, resident in sorted(candidates, key=lambda one: one[:5]):
         if min(room[start : end + 1]) >= words:

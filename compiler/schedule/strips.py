@@ -74,13 +74,11 @@ def chains(config: NpuConfig, subgraph: Subgraph, additions: dict[int, int]) -> 
         following = readers.get(layer.output, [])
         chain = None
         if len(following) == 1 and layer.output not in outside and _is_product(subgraph, following[0], number):
-            others = [
-                made.get(subgraph.tensors[name].storage, -1)
-                for name in subgraph.layers[additions.get(following[0], 0)].inputs
-                if following[0] in additions and name != subgraph.layers[following[0]].output
-            ]
+            addition = additions.get(following[0])
+            added = subgraph.layers[addition].inputs if addition is not None else ()
+            result = subgraph.layers[following[0]].output
             # what is added must be there before the chain begins
-            if all(other < first for other in others):
+            if all(made.get(subgraph.tensors[one].storage, -1) < first for one in added if one != result):
                 chain = _chain(config, subgraph, first, number, following[0])
         shorter = _chain(config, subgraph, first, number, None)
         if chain is not None and shorter is not None:
@@ -340,13 +338,14 @@ class _Strips:
         (piece,) = pieces(layer, config.array)
         width, size = self.y.view[3], config.array
         most = max(1, (config.par_depth // 4 - 1) // 2)
-        for part in parts(rows[1] - rows[0], max(1, min(rows[1] - rows[0], config.acc_depth // width))):
+        room = min(config.acc_depth, config.act_depth)
+        for part in parts(rows[1] - rows[0], max(1, min(rows[1] - rows[0], room // width))):
             height = part[1] - part[0]
             words = height * width
             weights = config.wgt_depth // 3 // (piece.in_blocks * size)
-            largest = max(1, min(config.acc_depth // words, most, weights, _MOST_BLOCKS))
+            largest = max(1, min(room // words, most, weights, _MOST_BLOCKS))
             together = kept_together(builder, layer.output, self.addition)
-            for group in builder.block_parts(piece.out_blocks, largest, *together):
+            for group in builder.block_parts(piece.out_blocks, largest, together):
                 acc = Buffer(Memory.ACC, (group[1] - group[0]) * words, layer.output)
                 for index, (blocks, source) in enumerate(strip):
                     for block in range(*group):
@@ -396,6 +395,6 @@ class _Strips:
         capture = CaptureBox(layer.output, part.batch, part.block[0], part.first_y, 0)
         builder.vector(instruction, (Operand("a", acc),), out.operand("out", write=True), parameters, capture)
         if self.addition is None:
-            builder.store_region(part, out.buffer)
+            builder.leave(part, out)
         else:
             add_in_place_of_store(builder, self.addition, layer.output, part, out)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from npukit.compiler.strategy import Search
+from npukit.compiler.search import Search
 from npukit.errors import UsageError
 from npukit.isa.config import ConfigError, NpuConfig, load_config
 

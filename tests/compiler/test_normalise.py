@@ -1,13 +1,9 @@
-"""normalise: constants are initializers, what computes nothing new is gone, and nothing is renamed."""
+"""normalise: constants are initializers, identities are gone, and nothing is renamed."""
 
 import numpy as np
 from npukit.compiler.passes.importer import ImportPass
 from npukit.compiler.passes.normalise import NormalisePass
 from onnx import TensorProto, helper
-
-from npukit.compare import Oracle, compare
-from npukit.npufile import write_artifact
-from npukit.session import Session
 
 
 def normalised(model):
@@ -77,65 +73,3 @@ def test_identity_inside_of_control_flow_stays(graphs) -> None:
     inner = next(node for node in normalised(model).graph if node.op_type == "If").attributes["then_branch"]
     assert [node.op_type for node in inner.as_graph()] == ["Identity"]
     graphs.agree(model, "int8-4x4", stays={*graphs.EDGES, "If"})
-
-
-def test_repeated_nodes_are_computed_once(graphs, tmp_path) -> None:
-    """Two convolutions with equal weights under other names, and all that follows alike; what differs stays apart."""
-    graph = graphs.Graph(seed=4)
-    x = graph.input((1, 3, 6, 6))
-    rng_state = graph.random.bit_generator.state
-    first = graph.conv(x, 4)
-    graph.random.bit_generator.state = rng_state
-    second = graph.conv(x, 4)
-    third = graph.conv(x, 4)
-    graph.output(graph.add(first, second))
-    graph.output(graph.add(first, third))
-    model = graph.model()
-    operators = [node.op_type for node in normalised(model).graph]
-    assert operators.count("Conv") == 2 and operators.count("Add") == 2
-    session, found = graphs.agree(model, "int8-4x4")
-    assert [node.op for program in session.programs.values() for node in program.nodes].count("Conv") == 2
-    assert found.tensors == found.tensors_total == 6  # the removed one is compared as well
-    write_artifact(tmp_path / "compiled.onnx", session.artifact)
-    again = Session(tmp_path / "compiled.onnx", capture=True)
-    inputs = graphs.inputs_of(model)
-    assert compare(again, Oracle(model), inputs, again.run(inputs)).tensors == 6
-
-
-def test_outputs_keep_their_names(graphs) -> None:
-    """Equal nodes that are both outputs, or of which one is."""
-    graph = graphs.Graph(seed=4)
-    x = graph.input((1, 3, 6, 6), integer=True)
-    for integer in (True, False):
-        rng_state = graph.random.bit_generator.state
-        graph.output(graph.conv(x, 4), integer=integer)
-        graph.random.bit_generator.state = rng_state
-        graph.output(graph.conv(x, 4), integer=True)
-    model = graph.model()
-    names = [value.name for value in model.graph.output]
-    assert [value.name for value in normalised(model).graph.outputs] == names
-    assert [node.op_type for node in normalised(model).graph].count("Conv") == 2
-    graphs.agree(model, "int8-4x4", stays={*graphs.EDGES, "Identity"})
-
-
-def test_random_nodes_do_not_repeat() -> None:
-    nodes = [helper.make_node("RandomNormal", [], [name], shape=[2]) for name in "ab"]
-    nodes.append(helper.make_node("Sub", ["a", "b"], ["y"]))
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
-    model = helper.make_model(
-        helper.make_graph(nodes, "g", [], [output]), opset_imports=[helper.make_opsetid("", 17)], ir_version=9
-    )
-    assert [node.op_type for node in normalised(model).graph] == ["RandomNormal", "RandomNormal", "Sub"]
-
-
-def test_dead_nodes(graphs) -> None:
-    """What no output needs is neither computed nor counted."""
-    graph = graphs.Graph()
-    y = graph.conv(graph.input((1, 3, 6, 6)), 4)
-    graph.conv(graph.conv(y, 5, 1), 6, 1)
-    graph.output(y)
-    model = graph.model()
-    assert [node.op_type for node in normalised(model).graph].count("Conv") == 1
-    session, found = graphs.agree(model, "int8-4x4")
-    assert [node.op for program in session.programs.values() for node in program.nodes] == ["Conv"]
-    assert found.tensors == found.tensors_total == 2

@@ -41,6 +41,7 @@ def test_every_stage_has_a_text(stage) -> None:
         "normalise": "Conv block1/conv1/Conv: (",
         "partition": "stays:",
         "lower": "npukit_0: (",
+        "eliminate": "npukit_0: (",
         "fold": "npukit_0: (",
         "schedule": "MATRIX ",
         "interleave": "MATRIX ",

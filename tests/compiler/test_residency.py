@@ -135,3 +135,33 @@ def test_shares(graphs) -> None:
         )  # fmt: skip
         assert most <= share * config.act_depth * config.act_banks
         assert bool(living) == bool(share)
+
+
+@pytest.mark.parametrize("group", [2, 4])
+@pytest.mark.parametrize("swap", [False, True])
+def test_grouped_convolution_with_an_addition(graphs, group: int, swap: bool) -> None:
+    """The parts of the grouped layer begin at channel blocks of their own, and the other source stays in slabs."""
+    graph = graphs.Graph(seed=1)
+    i = graph.input((1, 5, 6, 6))
+    x, w = graph.conv(i, 64, 1), graph.conv(i, 64, 1)
+    y = graph.conv(w, 64, 3, group=group, pads=[1] * 4)
+    graph.output(graph.add(y, x) if swap else graph.add(x, y))
+    graphs.agree(graph.model(), "int8-16x16")
+    graphs.agree(graph.model(), replace(SMALL, act_depth=420, act_banks=16))
+
+
+def test_wide_borders(graphs) -> None:
+    """A border of more columns than an instruction counts."""
+    graph = graphs.Graph(seed=2)
+    x = graph.conv(graph.input((1, 4, 2, 1100)), 4, 1)
+    graph.output(graph.conv(x, 4, 3, pads=[1] * 4))
+    agree_and_stay(graphs, graph, replace(PRESETS["int8-4x4"], act_depth=8192))
+
+
+@pytest.mark.parametrize("depths", [(420, 512), (512, 1024)])
+def test_accumulators_deeper_than_banks(graphs, depths: tuple[int, int]) -> None:
+    graph = graphs.Graph(seed=1)
+    x = graph.conv(graph.input((1, 5, 13, 11)), 32, 1)
+    x = graph.conv(x, 32, 3, group=32, pads=[1] * 4)
+    graph.output(graph.conv(x, 64, 1))
+    graphs.agree(graph.model(), replace(PRESETS["int8-16x16"], act_depth=depths[0], act_banks=16, acc_depth=depths[1]))

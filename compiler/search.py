@@ -1,0 +1,167 @@
+"""Level 2: search with the timing simulator as judge, first for each convolution's tiles, then over strategies.
+
+The estimate says which tilings are worth a try, and each of them is measured with the layer alone. What was measured,
+in this run or another one that was cut short, is not measured again.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from pathlib import Path
+
+from npukit.compiler.errors import CompileError
+from npukit.compiler.layers import ConvLayer, Subgraph
+from npukit.compiler.passes.allocate import DoesNotFit
+from npukit.compiler.schedule.conv import pieces
+from npukit.compiler.strategy import Fitted, Strategy, fit
+from npukit.compiler.tiling import ConvShape, ConvTiling, best_tilings
+from npukit.isa.config import NpuConfig
+from npukit.sim.timing import simulate_timing
+
+__all__ = ["Search", "search_on"]
+
+_GRID = tuple(
+    Strategy(keep, (room,), fuse, resident)
+    for keep, (fuse, resident), room in product(
+        (0.35, 0.5, 0.65),
+        ((True, 0.35), (True, 0.2), (True, 0.5), (True, 0.0), (False, 0.0)),
+        (0.6, 0.4, 0.5, 0.7, 0.0),
+    )
+)
+_TILINGS = 6
+"""Tilings of a convolution that are measured."""
+_ALONE = Strategy(0.5, (0.6, 0.0), fuse=False)
+"""How a layer is scheduled when it is measured alone."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where to keep what was measured, by content, and whom to tell how far it is."""
+
+    folder: Path | None = None
+    version: str = ""
+    """Of the compiler: what was measured with another one does not count."""
+    progress: Callable[[str], None] = lambda _: None
+
+
+def search_on(config: NpuConfig, subgraph: Subgraph, first: Fitted, search: Search) -> Fitted:
+    """The best that is found, or `first`."""
+    best = _cycles(config, first), first
+    tilings = _search_tilings(config, subgraph, search)
+    content = first.program.to_bytes() + search.version.encode()
+    known = _Measured.open(search, content)
+    trials = [(strategy, chosen) for strategy in _GRID for chosen in ((tilings, {}) if tilings else ({},))]
+    for number, (strategy, chosen) in enumerate(trials):
+        search.progress(f"{subgraph.name}: {number + 1} of {len(trials)} strategies, {best[0]} cycles")
+        name = f"{_words(strategy)}, {'measured' if chosen else 'estimated'} tiles"
+        before = known.get(name, 0)
+        if before is None or before >= best[0]:
+            continue
+        fitted = _try(config, subgraph, strategy, chosen)
+        cycles = None if fitted is None else _cycles(config, fitted)
+        known[name] = cycles
+        if fitted is not None and cycles is not None and cycles < best[0]:
+            best = cycles, fitted
+    return best[1]
+
+
+def _search_tilings(config: NpuConfig, subgraph: Subgraph, search: Search) -> dict[ConvShape, ConvTiling]:
+    """Of each shape whose best tiling, with the layer alone, is not the one that the estimate prefers: that tiling."""
+    found: dict[ConvShape, ConvTiling] = {}
+    layers = dict(_dense(config, subgraph))
+    known = _Measured.open(search, repr((config, search.version)).encode())
+    for number, (shape, layer) in enumerate(layers.items()):
+        search.progress(f"{subgraph.name}: tiles of {number + 1} of {len(layers)} convolutions")
+        try:
+            tilings = best_tilings(shape, _TILINGS)
+        except CompileError:
+            continue
+        alone = _layer_alone(subgraph, layer)
+        measured = []
+        for tiling in tilings:
+            name = f"{_words(shape)}, pads {layer.pads}; {_words(tiling)}"
+            if name not in known:
+                fitted = _try(config, alone, _ALONE, {shape: tiling})
+                known[name] = None if fitted is None else _cycles(config, fitted)
+            measured.append(known[name])
+        ranked = [(cycles, index) for index, cycles in enumerate(measured) if cycles is not None]
+        if ranked and min(ranked)[1] > 0:
+            found[shape] = tilings[min(ranked)[1]]
+    return found
+
+
+def _dense(config: NpuConfig, subgraph: Subgraph) -> Iterator[tuple[ConvShape, ConvLayer]]:
+    """Shapes of convolutions whose cycles do not depend on the weights, and a layer of each."""
+    for layer in subgraph.layers:
+        if type(layer) is not ConvLayer or layer.group > 1:
+            continue
+        x, y = (subgraph.tensors[name] for name in (layer.inputs[0], layer.output))
+        (piece,) = pieces(layer, config.array)
+        if len(piece.tiles) > 1:  # a second summand is left out where it is zero
+            continue
+        shape = ConvShape.of(config, layer, x, y)
+        yield replace(shape, in_blocks=piece.in_blocks, out_blocks=piece.out_blocks), layer
+
+
+def _layer_alone(subgraph: Subgraph, layer: ConvLayer) -> Subgraph:
+    """A subgraph of one layer, between DRAM and DRAM."""
+    names = (*layer.inputs, layer.output)
+    tensors = {name: replace(subgraph.tensors[name], storage=name) for name in names}
+    return Subgraph(subgraph.name, (layer,), tensors, layer.inputs, (layer.output,))
+
+
+def _try(
+    config: NpuConfig, subgraph: Subgraph, strategy: Strategy, tilings: Mapping[ConvShape, ConvTiling]
+) -> Fitted | None:
+    try:
+        return fit(config, subgraph, strategy, tilings)
+    except (DoesNotFit, CompileError):
+        return None
+
+
+def _cycles(config: NpuConfig, fitted: Fitted) -> int:
+    return simulate_timing(config, fitted.program.instructions).cycles
+
+
+def _words(one: Strategy | ConvShape | ConvTiling) -> str:
+    """The fields that differ within a configuration."""
+    values = {field.name: getattr(one, field.name) for field in fields(one)}
+    return ", ".join(f"{name} {value}" for name, value in values.items() if isinstance(value, int | float | tuple))
+
+
+class _Measured(dict[str, int | None]):
+    """Cycles by name, None for what does not fit; kept in a file."""
+
+    path: Path | None = None
+
+    @classmethod
+    def open(cls, search: Search, content: bytes) -> "_Measured":
+        """What was measured of that content before; nothing, if that cannot be read or is something else."""
+        found = cls()
+        if search.folder is None:
+            return found
+        found.path = search.folder / f"{hashlib.sha256(content).hexdigest()[:32]}.json"
+        try:
+            before = json.loads(found.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return found
+        if isinstance(before, dict):
+            found.update({name: value for name, value in before.items() if value is None or type(value) is int})
+        return found
+
+    def __setitem__(self, name: str, cycles: int | None) -> None:
+        """Written in one step, so that a run that is cut short leaves what was there; where it cannot be, not kept."""
+        super().__setitem__(name, cycles)
+        if self.path is None:
+            return
+        try:
+            handle, part = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.name, suffix=".part")
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(self, file)
+            os.replace(part, self.path)
+        except OSError:
+            pass
