@@ -30,7 +30,7 @@ class Strategy:
     resident: float = 0.0
 
 
-_ROOMS = (0.6, 0.54, 0.66, 0.48, 0.4, 0.0)
+_ROOMS = (0.54, 0.6, 0.66, 0.48, 0.4, 0.0)
 """Whether banks have gaps of the right size when tasks come in another order is nearly chance, and a try is cheap."""
 
 

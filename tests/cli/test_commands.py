@@ -184,7 +184,8 @@ def test_compile_text_and_json(npukit, digits, tmp_path) -> None:
     value = npukit("compile", digits, "-o", path, "--json", "--quiet").json
     assert value["output"] == str(path) and value["subgraphs"] == 1
     assert set(value["seconds"]) == {
-        "total", "import", "normalise", "partition", "lower", "eliminate", "fold", "schedule", "interleave", "allocate", "emit"
+        "total", "import", "normalise", "partition", "lower", "eliminate", "fold", "schedule", "interleave", "allocate",
+        "emit",
     }  # fmt: skip
     assert path.read_bytes() == first, "compiling twice makes the same file"
     onnx.checker.check_model(onnx.load(path))
