@@ -1,0 +1,345 @@
+"""A controller for single data rate SDRAM behind AXI4.
+
+Rows stay open until another row of their bank is wanted or a refresh is due; columns of open rows follow each other
+without a gap, and reads are on their way while the next ones are asked for. One burst is served at a time, reads and
+writes by turns where both wait. Our own, because open controllers for it are written in other languages, and cores of a
+system builder bring their buses with them.
+"""
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+from npukit.fpga.sdram_chip import REFRESHES_LATE, SdramChip
+from npukit.hw.axi import OKAY, axi4_signature
+from npukit.hw.delay import delay
+
+__all__ = ["SdramController", "sdram_signature"]
+
+_READ_BUFFER = 16
+"""Beats that were read and wait for the master, those on their way included."""
+_WRITE_BUFFER = 16
+_MODE, _REFRESH, _PRECHARGE, _ACTIVATE, _WRITE, _READ, _NOP = 0b000, 0b001, 0b010, 0b011, 0b100, 0b101, 0b111
+"""ras_n, cas_n, we_n, from the left."""
+_ALL_BANKS = 1 << 10
+"""A10 with PRECHARGE."""
+
+
+def sdram_signature(chip: SdramChip) -> wiring.Signature:
+    """A 16-bit chip's pins, without its clock. All outputs come from registers."""
+    return wiring.Signature(
+        {
+            "cke": Out(1),
+            "cs_n": Out(1),
+            "ras_n": Out(1),
+            "cas_n": Out(1),
+            "we_n": Out(1),
+            "bank": Out(chip.bank_bits),
+            "address": Out(chip.row_bits),
+            "dqm": Out(2),
+            "dq_out": Out(16),
+            "dq_drive": Out(1),
+            "dq_in": In(16),
+        }
+    )
+
+
+class SdramController(wiring.Component):
+    """AXI4 bursts (INCR, beats of the bus's width) to commands.
+
+    `dq_in` has a register in here; the chip's clock comes a quarter of a period after this one, so that a word is taken
+    `cas_latency` cycles after its READ was on the pins. Addresses wrap at the chip's size.
+
+    Members: `bus`: AXI4, the subordinate's side; `pins`.
+    """
+
+    def __init__(self, chip: SdramChip, megahertz: float, bus_bytes: int, *, id_bits: int = 1) -> None:
+        if bus_bytes not in (4, 8, 16):
+            raise ValueError(f"the SDRAM controller's bus has 4, 8 or 16 bytes, not {bus_bytes}")
+        self._chip, self._times, self._bytes = chip, chip.times(megahertz), bus_bytes
+        self._words = bus_bytes // 2
+        super().__init__({"bus": In(axi4_signature(bus_bytes, id_bits=id_bits)), "pins": Out(sdram_signature(chip))})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.requests = requests = _Requests(self._chip, self._bytes, len(self.bus.arid))
+        m.submodules.reader = reader = _Reader(self._times.cas_latency, self._words, len(self.bus.arid))
+        m.submodules.writer = writer = _Writer(self._words, len(self.bus.awid))
+        for part in (requests, reader, writer):
+            for path, _, _ in part.bus.signature.flatten(part.bus):
+                name = str(path[0])
+                mine, inner = getattr(self.bus, name), getattr(part.bus, name)
+                flow = part.bus.signature.members[name].flow
+                m.d.comb += inner.eq(mine) if flow == In else mine.eq(inner)
+        m.d.comb += [
+            reader.dq_in.eq(self.pins.dq_in),
+            self.pins.dqm.eq(writer.dqm),
+            self.pins.dq_out.eq(writer.dq_out),
+            self.pins.dq_drive.eq(writer.dq_drive),
+        ]
+        self._commands(m, requests, reader, writer)
+        return m
+
+    def _commands(self, m: Module, requests: "_Requests", reader: "_Reader", writer: "_Writer") -> None:
+        """One command a cycle at most. What follows one waits as long as any rule says, whatever the bank."""
+        times, chip, pins = self._times, self._chip, self.pins
+        command = Signal(3)
+        """ras_n, cas_n, we_n, from the left."""
+        bank, address = Signal(chip.bank_bits), Signal(chip.row_bits)
+        m.d.comb += [command.eq(_NOP), bank.eq(requests.bank)]
+        m.d.sync += [
+            pins.cke.eq(1),
+            pins.cs_n.eq(0),
+            Cat(pins.we_n, pins.cas_n, pins.ras_n).eq(command),
+            pins.bank.eq(bank),
+            pins.address.eq(address),
+        ]
+
+        longest = max(times.power_up, times.refresh_cycle, times.activate_to_column, times.mode, self._words)
+        wait = Signal(range(longest + 1), init=times.power_up)
+        """Cycles until another command may come."""
+        open_for = Signal(range(max(times.row_active, times.row_cycle) + 1))
+        """Cycles until a row may be closed."""
+        recovery = Signal(range(times.write_recovery + self._words))
+        turn = Signal(range(times.cas_latency + self._words + 1))
+        """Cycles until what was written may be closed; until the data pins are free of what was read."""
+        for counter in (wait, open_for, recovery, turn):
+            with m.If(counter != 0):
+                m.d.sync += counter.eq(counter - 1)
+
+        rows = Array(Signal(chip.row_bits, name=f"row_{number}") for number in range(1 << chip.bank_bits))
+        is_open = Signal(1 << chip.bank_bits)
+        opened, hit = Signal(), Signal()
+        m.d.comb += [
+            opened.eq(is_open.bit_select(requests.bank, 1)),
+            hit.eq(opened & (rows[requests.bank] == requests.row)),
+        ]
+
+        late = Signal(range(REFRESHES_LATE + 1))
+        interval = Signal(range(times.refresh_interval), init=times.refresh_interval - 1)
+        refreshed = Signal()
+        m.d.sync += interval.eq(Mux(interval == 0, times.refresh_interval - 1, interval - 1))
+        m.d.sync += late.eq(late + ((interval == 0) & (late != REFRESHES_LATE)) - refreshed)
+
+        with m.FSM():
+            with m.State("POWER"), m.If(wait == 0):
+                m.d.comb += [command.eq(_PRECHARGE), address.eq(_ALL_BANKS)]
+                m.d.sync += [wait.eq(times.precharge - 1), late.eq(chip.initial_refreshes)]
+                m.next = "REFRESH"
+            with m.State("REFRESH"), m.If(wait == 0):
+                with m.If(late == 0):
+                    m.d.comb += [command.eq(_MODE), address.eq(exact_log2(self._words) | times.cas_latency << 4)]
+                    m.d.sync += wait.eq(times.mode - 1)
+                    m.next = "RUN"
+                with m.Else():
+                    m.d.comb += [command.eq(_REFRESH), refreshed.eq(1)]
+                    m.d.sync += wait.eq(times.refresh_cycle - 1)
+            with m.State("RUN"), m.If(wait == 0):
+                with m.If(late != 0):
+                    with m.If(is_open == 0):
+                        m.d.comb += [command.eq(_REFRESH), refreshed.eq(1)]
+                        m.d.sync += wait.eq(times.refresh_cycle - 1)
+                    with m.Elif((open_for == 0) & (recovery == 0)):
+                        m.d.comb += [command.eq(_PRECHARGE), address.eq(_ALL_BANKS)]
+                        m.d.sync += [wait.eq(times.precharge - 1), is_open.eq(0)]
+                with m.Elif(requests.valid & hit):
+                    m.d.comb += address.eq(requests.column)
+                    with m.If(requests.is_write & writer.ready & (turn == 0)):
+                        m.d.comb += [command.eq(_WRITE), writer.go.eq(1), requests.take.eq(1)]
+                        m.d.sync += [wait.eq(self._words - 1), recovery.eq(times.write_recovery + self._words - 2)]
+                    with m.Elif(~requests.is_write & reader.ready):
+                        m.d.comb += [command.eq(_READ), reader.go.eq(1), requests.take.eq(1)]
+                        m.d.sync += [wait.eq(self._words - 1), turn.eq(times.cas_latency + self._words)]
+                with m.Elif(requests.valid & opened):
+                    with m.If((open_for == 0) & (recovery == 0)):
+                        m.d.comb += command.eq(_PRECHARGE)
+                        m.d.sync += [wait.eq(times.precharge - 1), is_open.bit_select(requests.bank, 1).eq(0)]
+                with m.Elif(requests.valid):
+                    m.d.comb += [command.eq(_ACTIVATE), address.eq(requests.row)]
+                    m.d.sync += [
+                        wait.eq(max(times.activate_to_column, times.bank_to_bank) - 1),
+                        open_for.eq(max(times.row_active, times.row_cycle - times.precharge) - 1),
+                        rows[requests.bank].eq(requests.row),
+                        is_open.bit_select(requests.bank, 1).eq(1),
+                    ]
+        m.d.comb += [
+            reader.last.eq(requests.last),
+            reader.id.eq(requests.id),
+            writer.last.eq(requests.last),
+            writer.id.eq(requests.id),
+        ]
+
+
+def _part(signature: wiring.Signature, names: tuple[str, ...]) -> wiring.Signature:
+    """Some members of the subordinate's side."""
+    return wiring.Signature({name: signature.members[name].flip() for name in names})
+
+
+class _Requests(wiring.Component):
+    """The burst that is served, beat by beat: reads and writes by turns where both wait.
+
+    Members: `bus`: address channels. valid: bank, row, column (of a beat), is_write, last and id count; take: the next
+    beat is wanted.
+    """
+
+    def __init__(self, chip: SdramChip, bus_bytes: int, id_bits: int) -> None:
+        self._chip, self._bytes = chip, bus_bytes
+        names = tuple(
+            f"a{side}{name}" for side in "rw" for name in ("id", "addr", "len", "size", "burst", "valid", "ready")
+        )
+        super().__init__(
+            {
+                "bus": Out(_part(axi4_signature(bus_bytes, id_bits=id_bits), names)),
+                "valid": Out(1),
+                "is_write": Out(1),
+                "bank": Out(chip.bank_bits),
+                "row": Out(chip.row_bits),
+                "column": Out(chip.column_bits),
+                "last": Out(1),
+                "id": Out(id_bits),
+                "take": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bus, chip = self.bus, self._chip
+        low = exact_log2(self._bytes)
+        beat = Signal(exact_log2(chip.bytes) - low)
+        """Address of the beat, in beats."""
+        left, choose_write, words = Signal(8), Signal(), low - 1
+        m.d.comb += [
+            choose_write.eq(bus.awvalid & (~bus.arvalid | ~self.is_write)),
+            bus.awready.eq(~self.valid & choose_write),
+            bus.arready.eq(~self.valid & ~choose_write),
+            Cat(self.column[words:], self.bank, self.row).eq(beat),
+            self.last.eq(left == 0),
+        ]
+        with m.If(~self.valid):
+            with m.If(bus.awvalid | bus.arvalid):
+                m.d.sync += [
+                    self.valid.eq(1),
+                    self.is_write.eq(choose_write),
+                    beat.eq(Mux(choose_write, bus.awaddr, bus.araddr) >> low),
+                    left.eq(Mux(choose_write, bus.awlen, bus.arlen)),
+                    self.id.eq(Mux(choose_write, bus.awid, bus.arid)),
+                ]
+        with m.Elif(self.take):
+            m.d.sync += [beat.eq(beat + 1), left.eq(left - 1), self.valid.eq(left != 0)]
+        return m
+
+
+class _Reader(wiring.Component):
+    """Words that come back, put together to beats.
+
+    Members: ready: another beat has room; go: its READ goes out with the next edge; last, id: of that beat.
+    """
+
+    def __init__(self, cas_latency: int, words: int, id_bits: int) -> None:
+        self._latency, self._words, self._id_bits = cas_latency, words, id_bits
+        names = ("rid", "rdata", "rresp", "rlast", "rvalid", "rready")
+        super().__init__(
+            {
+                "bus": Out(_part(axi4_signature(2 * words, id_bits=id_bits), names)),
+                "ready": Out(1),
+                "go": In(1),
+                "last": In(1),
+                "id": In(id_bits),
+                "dq_in": In(16),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bus, words = self.bus, self._words
+        m.submodules.fifo = fifo = SyncFIFO(width=16 * words + 1 + self._id_bits, depth=_READ_BUFFER)
+        m.submodules.tags = tags = SyncFIFO(width=1 + self._id_bits, depth=_READ_BUFFER)
+        room = Signal(range(_READ_BUFFER + 1), init=_READ_BUFFER)
+        m.d.sync += room.eq(room - self.go + (bus.rvalid & bus.rready))
+        taken = Signal(16)
+        """The word that the pins had at the last edge."""
+        # the READ is on the pins a cycle after `go`, and its first word in `taken` so many cycles later
+        first = delay(m, self.go, self._latency + 1, "first")
+        index, beat = Signal(range(words)), Signal(16 * words)
+        running = first | (index != 0)
+        m.d.sync += taken.eq(self.dq_in)
+        whole = Cat(beat[16:], taken)
+        with m.If(running):
+            m.d.sync += [beat.eq(whole), index.eq(index + 1)]
+            with m.If(index == words - 1):
+                m.d.sync += index.eq(0)
+        m.d.comb += [
+            self.ready.eq(room != 0),
+            tags.w_en.eq(self.go),
+            tags.w_data.eq(Cat(self.last, self.id)),
+            tags.r_en.eq(fifo.w_en),
+            fifo.w_en.eq(running & (index == words - 1)),
+            fifo.w_data.eq(Cat(whole, tags.r_data)),
+            fifo.r_en.eq(bus.rready),
+            bus.rvalid.eq(fifo.r_rdy),
+            Cat(bus.rdata, bus.rlast, bus.rid).eq(fifo.r_data),
+            bus.rresp.eq(OKAY),
+        ]
+        return m
+
+
+class _Writer(wiring.Component):
+    """Beats to words, from the WRITE's own cycle on.
+
+    Members: ready: a beat is there, and its response has room; go: its WRITE goes out with the next edge; last, id: of
+    that beat; dq_out, dq_drive, dqm: registers.
+    """
+
+    def __init__(self, words: int, id_bits: int) -> None:
+        self._words, self._id_bits = words, id_bits
+        names = ("wdata", "wstrb", "wlast", "wvalid", "wready", "bid", "bresp", "bvalid", "bready")
+        super().__init__(
+            {
+                "bus": Out(_part(axi4_signature(2 * words, id_bits=id_bits), names)),
+                "ready": Out(1),
+                "go": In(1),
+                "last": In(1),
+                "id": In(id_bits),
+                "dq_out": Out(16),
+                "dq_drive": Out(1),
+                "dqm": Out(2),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bus, words = self.bus, self._words
+        m.submodules.fifo = fifo = SyncFIFO(width=18 * words, depth=_WRITE_BUFFER)
+        m.submodules.responses = responses = SyncFIFO(width=self._id_bits, depth=4)
+        rest, count = Signal(18 * words), Signal(range(words))
+        # each word with its strobes
+        beat = Cat(Cat(bus.wdata.word_select(one, 16), bus.wstrb.word_select(one, 2)) for one in range(words))
+        m.d.comb += [
+            fifo.w_en.eq(bus.wvalid),
+            fifo.w_data.eq(beat),
+            bus.wready.eq(fifo.w_rdy),
+            fifo.r_en.eq(self.go),
+            self.ready.eq(fifo.r_rdy & responses.w_rdy),
+            responses.w_en.eq(self.go & self.last),
+            responses.w_data.eq(self.id),
+            responses.r_en.eq(bus.bready),
+            bus.bvalid.eq(responses.r_rdy),
+            bus.bid.eq(responses.r_data),
+            bus.bresp.eq(OKAY),
+        ]
+        with m.If(self.go):
+            m.d.sync += [
+                Cat(self.dq_out, self.dqm).eq(fifo.r_data[:18] ^ (0b11 << 16)),
+                rest.eq(fifo.r_data[18:]),
+                count.eq(words - 1),
+                self.dq_drive.eq(1),
+            ]
+        with m.Else():
+            m.d.sync += [
+                Cat(self.dq_out, self.dqm).eq(Mux(count != 0, rest[:18] ^ (0b11 << 16), 0)),
+                rest.eq(rest >> 18),
+                count.eq(count - (count != 0)),
+                self.dq_drive.eq(count != 0),
+            ]
+        return m
