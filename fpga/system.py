@@ -1,0 +1,54 @@
+"""A board's whole system behind its pins: host link, accelerator, memory controller."""
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from npukit.fpga.interconnect import HostPort, MemoryArbiter
+from npukit.fpga.sdram import SdramController, sdram_signature
+from npukit.fpga.sdram_chip import SdramChip
+from npukit.fpga.uart import HostBridge
+from npukit.hw.core import Core
+from npukit.isa.config import NpuConfig
+
+__all__ = ["System"]
+
+
+class System(wiring.Component):
+    """The accelerator with SDRAM, and a host behind a serial line.
+
+    Members: rx, tx: the serial line; sdram: the chip's pins; leds: a heartbeat, the accelerator runs, an engine's
+    instruction starts (one each), traffic on the serial line.
+    """
+
+    def __init__(self, config: NpuConfig, chip: SdramChip, megahertz: float, baud: int) -> None:
+        self._config, self._chip, self._megahertz = config, chip, megahertz
+        self._divisor = round(megahertz * 1e6 / baud)
+        error = abs(self._divisor * baud / (megahertz * 1e6) - 1)
+        if error > 0.02:
+            raise ValueError(f"{baud} baud is {100 * error:.1f} % off at {megahertz} MHz; at most 2 % work")
+        super().__init__(
+            {"rx": In(1, init=1), "tx": Out(1, init=1), "sdram": Out(sdram_signature(chip)), "leds": Out(8)}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bus_bytes = self._config.bus_bytes
+        m.submodules.core = core = Core(self._config)
+        m.submodules.bridge = bridge = HostBridge(self._divisor)
+        m.submodules.port = port = HostPort(bus_bytes)
+        m.submodules.arbiter = arbiter = MemoryArbiter(bus_bytes)
+        m.submodules.sdram = sdram = SdramController(self._chip, self._megahertz, bus_bytes)
+        wiring.connect(m, bridge.bus, port.host)
+        wiring.connect(m, port.registers, core.s_axil)
+        wiring.connect(m, port.memory, arbiter.host)
+        wiring.connect(m, core.m_axi, arbiter.npu)
+        wiring.connect(m, arbiter.memory, sdram.bus)
+        wiring.connect(m, sdram.pins, wiring.flipped(self.sdram))
+        beat = Signal(25)
+        m.d.sync += beat.eq(beat + 1)
+        m.d.comb += [
+            bridge.rx.eq(self.rx),
+            self.tx.eq(bridge.tx),
+            self.leds.eq(beat[-1] | core.trace_running << 1 | core.trace_start << 2 | (~self.rx | ~bridge.tx) << 6),
+        ]
+        return m
