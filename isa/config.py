@@ -167,6 +167,8 @@ _8X8 = replace(
 _4X4 = replace(
     _BASE, array=4, act_depth=2048, wgt_depth=8192, acc_depth=512, par_depth=512, vector_lanes=4, fma_lanes=4
 )
+_SDRAM = {"bus_bytes": 4, "max_burst": 32, "fma_lanes": 1}
+"""On a board whose memory gives two bytes a cycle."""
 
 PRESETS: dict[str, NpuConfig] = {
     "int8-4x4": _4X4,
@@ -176,8 +178,11 @@ PRESETS: dict[str, NpuConfig] = {
     "bf16-4x4": replace(_4X4, dtype="bf16"),
     "bf16-8x8": replace(_8X8, dtype="bf16"),
     "bf16-16x16": replace(_BASE, dtype="bf16"),
+    "ulx3s-int8-8x8": replace(_8X8, **_SDRAM, vector_lanes=2),
+    "ulx3s-int8-4x4": replace(_4X4, **_SDRAM, vector_lanes=1),
+    "ulx3s-bf16-4x4": replace(_4X4, **_SDRAM, dtype="bf16", vector_lanes=1, vector_taps=1),
 }
-"""The named configurations; `int8-16x16` is the default."""
+"""The named configurations; `int8-16x16` is the default. Those of boards begin with the board's name."""
 
 
 def preset(name: str) -> NpuConfig:

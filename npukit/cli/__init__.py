@@ -9,12 +9,12 @@ import sys
 from typing import NoReturn
 
 import npukit
-from npukit.cli import asm, check, compile, configs, explain, ops, profile, run, verify, verilog, zoo
+from npukit.cli import asm, check, compile, configs, explain, ops, profile, run, synth, verify, verilog, zoo
 from npukit.errors import TOOL_ERRORS, USER_ERRORS
 
 __all__ = ["main"]
 
-_COMMANDS = (zoo, ops, check, compile, run, profile, explain, asm, configs, verilog, verify)
+_COMMANDS = (zoo, ops, check, compile, run, profile, explain, asm, configs, verilog, verify, synth)
 _EXIT_CODES = "exit codes: 0 done, 1 a difference was found, 2 bad input, 3 a tool or device failed, 130 interrupted"
 
 

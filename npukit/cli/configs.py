@@ -22,11 +22,11 @@ def _run(options: argparse.Namespace) -> int:
         if options.json:
             print_json({"schema": 1, "configs": {name: config.to_dict() for name, config in PRESETS.items()}})
             return 0
-        print(f"{'name':<12}{'array':>7}{'dtype':>7}{'KiB':>7}{'B/cycle':>9}{'lanes':>7}  hash")
+        print(f"{'name':<15}{'array':>7}{'dtype':>7}{'KiB':>7}{'B/cycle':>9}{'lanes':>7}  hash")
         for name, config in PRESETS.items():
             size = f"{config.array}x{config.array}"
             print(
-                f"{name:<12}{size:>7}{config.dtype:>7}{config.on_chip_bytes / 1024:>7g}{config.bus_bytes:>9}"
+                f"{name:<15}{size:>7}{config.dtype:>7}{config.on_chip_bytes / 1024:>7g}{config.bus_bytes:>9}"
                 f"{config.vector_lanes:>7}  {config.hash:016x}"
             )
         return 0

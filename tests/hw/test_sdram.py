@@ -13,6 +13,7 @@ from npukit.fpga.sdram_chip import SdramChip, SdramModel, SdramPins, SdramViolat
 
 CHIP = SdramChip(row_bits=11, refresh_period=16e6, power_up=100.0)
 """Fewer rows, as often refreshed; no long wait before the first command."""
+NOP = SdramPins()
 
 
 def pins_of(ctx, pins) -> SdramPins:
@@ -46,11 +47,12 @@ class Traffic:
         return page + random.randrange(room) * self.bus_bytes, length
 
 
-def run(traffic: Traffic, megahertz: float, chip: SdramChip = CHIP) -> SdramModel:
+def run(traffic: Traffic, megahertz: float, chip: SdramChip = CHIP, io_cycles: int = 0) -> SdramModel:
     """Reads and writes at random, of other halves of memory at a time; all that is read is compared."""
     size = traffic.bus_bytes
-    dut = SdramController(chip, megahertz, size)
+    dut = SdramController(chip, megahertz, size, io_cycles=io_cycles)
     model = SdramModel(chip, megahertz)
+    there, back = deque([NOP] * (io_cycles // 2)), deque([0] * (io_cycles - io_cycles // 2))
     rng = np.random.default_rng(traffic.random.getrandbits(32))
     model.memory[:] = rng.integers(0, 1 << 16, model.memory.size, np.uint16)
     expected = model.memory.view(np.uint8).copy()
@@ -60,8 +62,10 @@ def run(traffic: Traffic, megahertz: float, chip: SdramChip = CHIP) -> SdramMode
 
     async def chip_process(ctx) -> None:
         while True:
-            word = model.step(pins_of(ctx, dut.pins))
-            ctx.set(dut.pins.dq_in, word if word is not None else random.randrange(1 << 16))
+            there.append(pins_of(ctx, dut.pins))
+            word = model.step(there.popleft())
+            back.append(word if word is not None else random.randrange(1 << 16))
+            ctx.set(dut.pins.dq_in, back.popleft())
             await ctx.tick()
 
     async def writes(ctx, bursts) -> None:
@@ -167,6 +171,11 @@ def test_random_traffic(bus_bytes: int, megahertz: float) -> None:
         )
 
 
+@pytest.mark.parametrize("io_cycles", [1, 2])
+def test_registers_at_the_pins(io_cycles: int) -> None:
+    run(Traffic(f"registers/{io_cycles}", 4, 60, 0.9), 60.0, io_cycles=io_cycles)
+
+
 def test_fresh_random_traffic() -> None:
     seed = random.SystemRandom().randrange(10**6)
     print("seed", seed)
@@ -215,8 +224,6 @@ def sequential_cycles() -> int:
 
 
 # ---- the model
-
-NOP = SdramPins()
 
 
 def command(name: str, bank: int = 0, address: int = 0, dq: int | None = None) -> SdramPins:

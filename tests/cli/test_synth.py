@@ -1,0 +1,83 @@
+"""`npukit boards` and `npukit synth`: what they refuse, and what they write; place and route of a whole board is
+`make bitstream`'s."""
+
+import re
+from pathlib import Path
+
+import pytest
+from npukit.fpga.axi_target import tcl
+from npukit.fpga.boards import BOARDS, BoardError, board_of
+from npukit.fpga.ecp5 import Area
+from npukit.fpga.pll import PllSettings
+from npukit.fpga.synth import _check_size
+from npukit.isa.config import PRESETS
+
+
+def test_boards(npukit) -> None:
+    result = npukit("boards")
+    assert result.code == 0 and "ulx3s: Radiona ULX3S 85F" in result.out
+    (board,) = npukit("boards", "--json").json["boards"]
+    assert board["presets"] == ["ulx3s-int8-8x8", "ulx3s-int8-4x4", "ulx3s-bf16-4x4"]
+    assert all(board_of(name, PRESETS[name]).name == "ulx3s" for name in board["presets"])
+
+
+def test_bad_input(npukit, tmp_path: Path) -> None:
+    npukit("synth", "-o", tmp_path).refused("--config names the board: ulx3s-int8-8x8")
+    npukit("synth", "--config", "int8-4x4", "-o", tmp_path).refused("int8-4x4 names no board", "ulx3s-int8-4x4")
+    npukit("synth", "--config", "ulx3s-int8-4x4", "--set", "bus_bytes=32", "-o", tmp_path).refused("4, 8 or 16 bytes")
+    npukit("synth", "--config", "ulx3s-int8-4x4").refused("--output")
+    file = tmp_path / "file"
+    file.write_text("")
+    npukit("synth", "--config", "ulx3s-int8-4x4", "-o", file).refused("is not a folder")
+    npukit("synth", "--target", "asic", "-o", tmp_path).refused("--target")
+
+
+def test_too_large() -> None:
+    with pytest.raises(BoardError, match="157 multipliers where the chip has 156; .*ulx3s-int8-4x4"):
+        _check_size(BOARDS["ulx3s"], Area(100, 100, 157, 10))
+    with pytest.raises(BoardError, match="90000 lut4 where the chip has 83640; 209 block rams where the chip has 208"):
+        _check_size(BOARDS["ulx3s"], Area(90000, 100, 1, 209))
+
+
+@pytest.mark.parametrize("wanted", [25.0, 40.0, 50.0, 60.0, 62.5, 75.0, 100.0, 133.0])
+def test_pll(wanted: float) -> None:
+    """Within the ranges of the data sheet, and a quarter of a period apart."""
+    if wanted == 133.0:
+        with pytest.raises(ValueError, match="cannot make 133.0 MHz of 25.0 MHz"):
+            PllSettings.of(25.0, wanted)
+        return
+    found = PllSettings.of(25.0, wanted)
+    assert found.megahertz == pytest.approx(wanted) == pytest.approx(25 / found.input * found.feedback)
+    assert 400 <= found.megahertz * found.output <= 800 and 25 / found.input >= 3.125
+    values = found.parameters(90)
+    eighths = 8 * (values["p_CLKOS_CPHASE"] - values["p_CLKOP_CPHASE"]) + values["p_CLKOS_FPHASE"]
+    assert eighths == 8 * found.output // 4
+
+
+def test_every_pin_has_its_place() -> None:
+    pytest.importorskip("amaranth_boards")
+    from npukit.fpga.ulx3s import constrained
+
+    files = constrained(BOARDS["ulx3s"], PRESETS["ulx3s-int8-4x4"])
+    places = re.findall(r'LOCATE COMP "([^"]+)" SITE "([A-Z]\d+)";', files["lpf"])
+    assert len({site for _, site in places}) == len(places)
+    assert len([name for name, _ in places if name.startswith("sdram")]) == 1 + 1 + 4 + 2 + 13 + 16 + 2
+    assert {"clk25_0__io", "uart_0__rx__io", "uart_0__tx__io", "led_7__io"} <= {name for name, _ in places}
+    assert re.search(r'FREQUENCY NET "[^"]*clock[^"]*" 50000000', files["lpf"])
+    for cell in ("EHXPLLL", "ODDRX1F", "OFS1P3DX", "IFS1P3DX"):
+        assert cell in files["il"], cell
+
+
+def test_axi_target(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for Yosys' synthesis, which `make bitstream` runs."""
+    cells = {"LUT4": 3, "LUT6": 4, "FDRE": 5, "DSP48E1": 6, "RAMB36E1": 7}
+    monkeypatch.setattr("npukit.fpga.axi_target.xilinx_cells", lambda folder: cells)
+    arguments = ("synth", "--target", "axi", "--config", "int8-4x4", "-o", tmp_path / "axi")
+    result = npukit(*arguments)
+    assert result.code == 0, result.err
+    assert result.out == "LUT 7, flip-flops 5, DSP48E1 6, block RAM 7\n"
+    assert npukit(*arguments, "--json").json["cells"] == cells
+    assert "module npu(" in (tmp_path / "axi" / "npu.v").read_text()
+    text = (tmp_path / "axi" / "npu.tcl").read_text()
+    assert text == tcl(100.0) and "{100}" in text and "0x43c00000" in text
+    assert text.count("{") == text.count("}") and text.count("[") == text.count("]")
