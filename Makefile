@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties verify verify-long networks mutants levels floats lint bench silicon docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties verify verify-long networks mutants levels floats lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -84,6 +84,11 @@ bench: $(STAMP) ## measure what docs/benchmarks.md and docs/utilisation.md state
 
 silicon: $(STAMP) ## place and route blocks and cores for docs/silicon.md; an hour
 	$(BIN)/python bench/silicon.py
+
+bitstream: $(STAMP) ## bitstreams and files for other systems, in build/: an hour
+	$(BIN)/npukit synth --config ulx3s-int8-4x4 -o build/ulx3s-int8-4x4
+	$(BIN)/npukit synth --config ulx3s-bf16-4x4 -o build/ulx3s-bf16-4x4
+	$(BIN)/npukit synth --target axi --config int8-8x8 -o build/axi-int8-8x8
 
 docs: $(STAMP) ## write the generated documents anew
 	$(BIN)/python -m npukit.isa.docs
