@@ -27,11 +27,13 @@ __all__ = ["Search", "search_on"]
 _GRID = tuple(
     Strategy(keep, (room,), fuse, resident)
     for keep, (fuse, resident), room in product(
-        (0.35, 0.5, 0.65),
+        (0.5, 0.35, 0.65),
         ((True, 0.35), (True, 0.2), (True, 0.5), (True, 0.0), (False, 0.0)),
         (0.6, 0.4, 0.5, 0.7, 0.0),
     )
 )
+_PATIENCE = 24
+"""Strategies without a better one after which the search ends."""
 _TILINGS = 6
 """Tilings of a convolution that are measured."""
 _ALONE = Strategy(0.5, (0.6, 0.0), fuse=False)
@@ -55,7 +57,10 @@ def search_on(config: NpuConfig, subgraph: Subgraph, first: Fitted, search: Sear
     content = first.program.to_bytes() + search.version.encode()
     known = _Measured.open(search, content)
     trials = [(strategy, chosen) for strategy in _GRID for chosen in ((tilings, {}) if tilings else ({},))]
+    improved = 0
     for number, (strategy, chosen) in enumerate(trials):
+        if number - improved > _PATIENCE:
+            break
         search.progress(f"{subgraph.name}: {number + 1} of {len(trials)} strategies, {best[0]} cycles")
         name = f"{_words(strategy)}, {'measured' if chosen else 'estimated'} tiles"
         before = known.get(name, 0)
@@ -65,7 +70,7 @@ def search_on(config: NpuConfig, subgraph: Subgraph, first: Fitted, search: Sear
         cycles = None if fitted is None else _cycles(config, fitted)
         known[name] = cycles
         if fitted is not None and cycles is not None and cycles < best[0]:
-            best = cycles, fitted
+            best, improved = (cycles, fitted), number
     return best[1]
 
 
