@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties verify verify-long networks mutants levels floats lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties verify verify-long networks mutants netlist levels floats lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -65,6 +65,9 @@ networks: $(STAMP) ## ResNets and MobileNetV2: ONNX Runtime = simulator = RTL
 
 mutants: $(STAMP) ## put small faults in, one at a time: each must be found
 	$(BIN)/python tests/mutants.py --seed $(SEED)
+
+netlist: $(STAMP) ## random programs on what synthesis for ECP5 makes of the core: SEED=1
+	$(BIN)/python tests/netlist.py --seed $(SEED)
 
 levels: $(STAMP) ## random graphs, every level of optimisation, random configurations: SEED=1
 	$(BIN)/python tests/levels.py --seed $(SEED)

@@ -39,7 +39,7 @@ BOARDS: dict[str, Board] = {
             "Radiona ULX3S 85F: Lattice LFE5U-85F-6BG381C, 32 MiB SDRAM of 16 bits, FTDI serial line",
             Device("85k", "CABGA381", 6),
             oscillator=25.0,
-            megahertz=50.0,
+            megahertz=40.0,
             baud=1_000_000,
         ),
     )

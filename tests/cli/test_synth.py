@@ -63,7 +63,7 @@ def test_every_pin_has_its_place() -> None:
     assert len({site for _, site in places}) == len(places)
     assert len([name for name, _ in places if name.startswith("sdram")]) == 1 + 1 + 4 + 2 + 13 + 16 + 2
     assert {"clk25_0__io", "uart_0__rx__io", "uart_0__tx__io", "led_7__io"} <= {name for name, _ in places}
-    assert re.search(r'FREQUENCY NET "[^"]*clock[^"]*" 50000000', files["lpf"])
+    assert re.search(r'FREQUENCY NET "[^"]*clock[^"]*" 40000000', files["lpf"])
     for cell in ("EHXPLLL", "ODDRX1F", "OFS1P3DX", "IFS1P3DX"):
         assert cell in files["il"], cell
 
