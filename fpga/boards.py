@@ -46,16 +46,20 @@ BOARDS: dict[str, Board] = {
 }
 
 
-def board_of(name: str, config: NpuConfig) -> Board:
-    """The board of a configuration, by the preset's name, checked against it.
+def board_of(name: str, config: NpuConfig, board_name: str | None = None) -> Board:
+    """A board, or that of a configuration by the preset's name, checked against the configuration.
 
     Raises:
         BoardError: no board, or one that the configuration does not go with.
     """
-    board = next((board for board in BOARDS.values() if name.startswith(f"{board.name}-")), None)
+    if board_name is not None and board_name not in BOARDS:
+        raise BoardError(f"no board is called {board_name!r}; there are {', '.join(BOARDS)}")
+    board = next((one for one in BOARDS.values() if board_name == one.name or name.startswith(f"{one.name}-")), None)
     if board is None:
-        presets = [preset for board in BOARDS.values() for preset in board.presets]
-        raise BoardError(f"{name} names no board; the configurations of boards are {', '.join(presets)}")
+        presets = [preset for one in BOARDS.values() for preset in one.presets]
+        raise BoardError(
+            f"{name} names no board; the configurations of boards are {', '.join(presets)}; with others, say --board"
+        )
     if config.bus_bytes not in (4, 8, 16):
         raise BoardError(f"the memory controller of {board.name} has a bus of 4, 8 or 16 bytes, not {config.bus_bytes}")
     return board

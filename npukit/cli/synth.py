@@ -26,6 +26,7 @@ def add_parsers(commands) -> None:
     parser.add_argument(
         "-o", "--output", metavar="DIR", required=True, help="folder for the bitstream, logs and reports"
     )
+    parser.add_argument("--board", metavar="NAME", help="for a configuration that names none (npukit boards)")
     parser.add_argument("--seed", type=int, default=1, help="of the placement (default: 1)")
     add_config(parser)
     add_output(parser)
@@ -72,7 +73,7 @@ def _bitstream(options: argparse.Namespace, folder: Path) -> int:
     config = chosen_config(options)
     say_config(options, config)
     try:
-        board = board_of(options.config, config)
+        board = board_of(options.config, config, options.board)
     except BoardError as error:
         raise UsageError(str(error)) from None
     from npukit.fpga.synth import make_bitstream

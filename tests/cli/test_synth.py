@@ -19,12 +19,14 @@ def test_boards(npukit) -> None:
     (board,) = npukit("boards", "--json").json["boards"]
     assert board["presets"] == ["ulx3s-int8-8x8", "ulx3s-int8-4x4", "ulx3s-bf16-4x4"]
     assert all(board_of(name, PRESETS[name]).name == "ulx3s" for name in board["presets"])
+    assert board_of("mine.toml", PRESETS["int8-4x4"], "ulx3s").name == "ulx3s"
 
 
 def test_bad_input(npukit, tmp_path: Path) -> None:
     npukit("synth", "-o", tmp_path).refused("--config names the board: ulx3s-int8-8x8")
     npukit("synth", "--config", "int8-4x4", "-o", tmp_path).refused("int8-4x4 names no board", "ulx3s-int8-4x4")
     npukit("synth", "--config", "ulx3s-int8-4x4", "--set", "bus_bytes=32", "-o", tmp_path).refused("4, 8 or 16 bytes")
+    npukit("synth", "--config", "int8-4x4", "--board", "de10", "-o", tmp_path).refused("no board is called 'de10'")
     npukit("synth", "--config", "ulx3s-int8-4x4").refused("--output")
     file = tmp_path / "file"
     file.write_text("")
