@@ -10,7 +10,7 @@ __all__ = ["Counters"]
 
 class Counters(wiring.Component):
     """A 64-bit counter for each name of `isa.registers.COUNTERS`: `value_<name>` counts cycles in which `<name>`
-    is high while `count` is; `clear` sets all to 0."""
+    is high while `count` is; `clear` sets all to 0. All of it a cycle late: what is counted ends long paths."""
 
     def __init__(self) -> None:
         names = [name for name, _ in COUNTERS]
@@ -25,10 +25,14 @@ class Counters(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        clear = Signal()
+        m.d.sync += clear.eq(self.clear)
         for name, _ in COUNTERS:
             value: Signal = getattr(self, f"value_{name}")
-            with m.If(self.clear):
+            event = Signal(name=f"event_{name}")
+            m.d.sync += event.eq(self.count & getattr(self, name))
+            with m.If(clear):
                 m.d.sync += value.eq(0)
-            with m.Elif(self.count & getattr(self, name)):
+            with m.Elif(event):
                 m.d.sync += value.eq(value + 1)
         return m
