@@ -42,6 +42,8 @@ class LoopNest:
         self.base = [
             [Signal(address_bits, name=f"base_{k}_{level}") for level in range(levels)] for k in range(addresses)
         ]
+        self.at_start = [Signal(name=f"at_start_{level}") for level in range(levels)]
+        """Registers: the index is 0."""
         self.at_end = [Signal(name=f"at_end_{level}") for level in range(levels)]
         self.last = Signal()
         """This index is the last of all loops."""
@@ -59,24 +61,24 @@ class LoopNest:
             inner_done = C(1, 1)
             for level in reversed(range(self.levels)):
                 with m.If(inner_done & ~self.at_end[level]):
-                    m.d.sync += self.index[level].eq(self.index[level] + 1)
+                    m.d.sync += [self.index[level].eq(self.index[level] + 1), self.at_start[level].eq(0)]
                     for inner in range(level + 1, self.levels):
-                        m.d.sync += self.index[inner].eq(0)
+                        m.d.sync += [self.index[inner].eq(0), self.at_start[inner].eq(1)]
                     for base, strides in zip(self.base, self.strides, strict=True):
                         moved = (base[level] + strides[level])[: len(base[level])]
                         for inner in range(level, self.levels):
                             m.d.sync += base[inner].eq(moved)
                 inner_done = inner_done & self.at_end[level]
         if returns:
-            present = Cat(*self.index[1:], *(level for base in self.base for level in base[1:]))
+            present = Cat(*self.index[1:], *self.at_start[1:], *(level for base in self.base for level in base[1:]))
             noted = Signal(len(present))
             with m.If(self.keep):
                 m.d.sync += noted.eq(present)
             with m.Elif(self.restore):
                 m.d.sync += present.eq(noted)
         with m.If(self.load):
-            for index in self.index:
-                m.d.sync += index.eq(0)
+            for index, at_start in zip(self.index, self.at_start, strict=True):
+                m.d.sync += [index.eq(0), at_start.eq(1)]
             for base, offset in zip(self.base, self.offsets, strict=True):
                 for level in base:
                     m.d.sync += level.eq(offset)

@@ -84,7 +84,7 @@ class MatrixEngine(wiring.Component):
         word_last, step_first = Signal(), Signal()
         m.d.comb += [
             word_last.eq(words.at_end[4] & words.at_end[5]),
-            step_first.eq((words.index[4] == 0) & (words.index[5] == 0)),
+            step_first.eq(words.at_start[4] & words.at_start[5]),
         ]
         # what the next cycle does
         free, more, begin, tile = Signal(), Signal(), Signal(), Signal()
@@ -162,7 +162,7 @@ class MatrixEngine(wiring.Component):
             array.weights_en.eq(delay(m, rows_left != 0, 2, "weights_en")),
             array.weights_row.eq(delay(m, (size - rows_left)[: len(array.weights_row)], 2, "weights_row")),
         ]
-        reduction_first = (words.index[1] == 0) & (words.index[2] == 0) & (words.index[3] == 0)
+        reduction_first = words.at_start[1] & words.at_start[2] & words.at_start[3]
         holds_read = run.accumulate | ~((run.channels == 0) & (run.kernel_height == 0) & (run.kernel_width == 0))
         payload = Cat(words.address[1][:15], run.acc_bank, reduction_first & ~run.accumulate, run.signal, holds_read)
         # ACC is read two cycles before the sums come, which leave the array latency + 2 after the ACT address

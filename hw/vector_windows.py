@@ -87,7 +87,7 @@ class RowWindows(WindowOrder):
         window_y, window_x = Signal(4), Signal(4)
         column, read_column, row_offset = Signal(16), Signal(16), Signal(16)
         step_offset, skip = Signal(16), Signal(16)
-        first_column = place.index[2] == 0
+        first_column = place.at_start[2]
         step_more = run.window_step > run.window_width
         fresh = Signal(5)
         m.d.comb += fresh.eq(Mux(first_column | step_more, run.window_width, run.window_step) + 1)
@@ -189,7 +189,7 @@ class Sweeps(WindowOrder):
         last_sweep = last_group & (window_y == run.window_height)
         far = run.window_step >= width
         fresh = Signal(5)
-        m.d.comb += fresh.eq(Mux((place.index[2] == 0) | (count == 0) | far, width, run.window_step) + 1)
+        m.d.comb += fresh.eq(Mux(place.at_start[2] | (count == 0) | far, width, run.window_step) + 1)
 
         finished, ends = Signal(), Signal()
         again = ends & ~last_sweep

@@ -103,6 +103,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "hw/loops.py",
         ("ring_mask", "(C(full, RING_BITS) << wrap)", "(C(full, RING_BITS) << wrap + 1)"),
         ("inner_loops_go_on", "for inner in range(level, self.levels):", "for inner in range(level, level + 1):"),
+        ("inner_start", "self.at_start[inner].eq(1)", "self.at_start[inner].eq(0)"),
+    ),
+    *_in(
+        "hw/counters.py",
+        ("event", "event.eq(self.count & getattr(self, name))", "event.eq(getattr(self, name))"),
     ),
     *_in(
         "hw/fetch.py",
@@ -125,7 +130,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("hazard_gap", "hazard_left.eq(hazard)]", "hazard_left.eq(hazard - 1)]"),
         ("accumulate_from_zero", "reduction_first & ~run.accumulate, run.signal", "reduction_first, run.signal"),
         ("tile_early", "(rows_left <= 1) & (~shadow | begin)", "(rows_left <= 2) & (~shadow | begin)"),
-        ("first_word_of_step", "(words.index[4] == 0) & (words.index[5] == 0)", "words.index[5] == 0"),
+        ("first_word_of_step", "words.at_start[4] & words.at_start[5]", "words.at_start[5]"),
     ),
     *_in(
         "hw/array.py",
@@ -157,7 +162,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("sweep_gap", "last_sweep | (gap <= 1)", "last_sweep | (gap <= 2)"),
         ("chunk_column", "Mux(fresh_chunk, column, kept_column)", "kept_column"),
         ("next_row", "ends | place.at_end[2] | far", "ends | far"),
-        ("first_of_sweep", "(place.index[2] == 0) | (count == 0) | far", "(place.index[2] == 0) | far"),
+        ("first_of_sweep", "place.at_start[2] | (count == 0) | far", "place.at_start[2] | far"),
         ("sweep_tap_row", "tap_row.eq(tap_row + run.window_width + 1),\n                ]\n        with",
          "tap_row.eq(tap_row + run.window_width),\n                ]\n        with"),
         config=FLOATS,
@@ -214,6 +219,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_in(
         "hw/loops.py",
         ("kept_late", "with m.If(self.keep):", "with m.If(self.keep & ~self.step):"),
+        ("start_not_noted", "*self.index[1:], *self.at_start[1:], *(", "*self.index[1:], *("),
         config=FLOATS,
     ),
     *_in(
