@@ -219,7 +219,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *_in(
         "hw/loops.py",
         ("kept_late", "with m.If(self.keep):", "with m.If(self.keep & ~self.step):"),
-        ("start_not_noted", "*self.index[1:], *self.at_start[1:], *(", "*self.index[1:], *("),
         config=FLOATS,
     ),
     *_in(
