@@ -164,39 +164,27 @@ def _compile(
     if stop_after == "partition":
         return result
 
-    def lower() -> tuple[Subgraph, ...]:
-        made = LowerPass().run(split)
-        for subgraph in made:
-            verify_subgraph(subgraph)
-        return made
-
-    subgraphs = step("lower", lower)
+    subgraphs = step("lower", lambda: _verified(LowerPass().run(split)))
     if stop_after == "lower":
         return result
 
-    def eliminate() -> tuple[Subgraph, ...]:
-        made = EliminatePass().run(subgraphs)
-        for subgraph in made:
-            verify_subgraph(subgraph)
-        return made
-
-    needed = step("eliminate", eliminate)
+    needed = step("eliminate", lambda: _verified(EliminatePass().run(subgraphs)))
     if stop_after == "eliminate":
         return result
 
-    def fold() -> tuple[Subgraph, ...]:
-        made = FoldPass(config).run(needed)
-        for subgraph in made:
-            verify_subgraph(subgraph)
-        return made
-
-    folded = step("fold", fold)
+    folded = step("fold", lambda: _verified(FoldPass(config).run(needed)))
     if stop_after == "fold":
         return result
     _back_end(result, step, folded, stop_after, optimize, search)
     if stop_after is None:
         result.artifact = build_artifact(proto, split, folded, result.programs)
     return result
+
+
+def _verified(subgraphs: tuple[Subgraph, ...]) -> tuple[Subgraph, ...]:
+    for subgraph in subgraphs:
+        verify_subgraph(subgraph)
+    return subgraphs
 
 
 def _staying(partition: Partition) -> str:
