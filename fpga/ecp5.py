@@ -12,6 +12,7 @@ from typing import Any
 
 from amaranth import Elaboratable
 from amaranth.back import rtlil
+from npukit.hw.memory import NO_COLLISION
 from npukit.hw.toolchain import ToolError, find_tool, tail
 
 __all__ = [
@@ -125,7 +126,8 @@ def synthesise_rtlil(text: str, name: str, folder: Path, keep: str | None = None
     hold = f"setattr -mod -set keep_hierarchy 1 top.{keep}; " if keep else ""
     # -q: what Yosys prints after its own ABC has run is lost, so nothing is to be had from there
     script = (
-        f"read_rtlil {name}.il; {hold}synth_ecp5 -nowidelut -top top -json {name}.json; "
+        f"read_rtlil {name}.il; {hold}proc; memory_collect; setparam -set RD_COLLISION_X_MASK 1'1 a:{NO_COLLISION}; "
+        f"synth_ecp5 -nowidelut -top top -json {name}.json; "
         f"tee -q -o {name}.stat stat -json"
     )
     log = folder / f"{name}.yosys.log"

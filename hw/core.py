@@ -19,7 +19,7 @@ from npukit.hw.tokens import TokenCounters
 from npukit.hw.vector import VectorEngine
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, INSTRUCTION_BITS, Engine, Load
-from npukit.isa.registers import ErrorCause
+from npukit.isa.registers import COUNTERS, ErrorCause
 from npukit.isa.timing import READ_OUTSTANDING
 
 __all__ = ["Core"]
@@ -71,8 +71,11 @@ class Core(wiring.Component):
             registers.value("ERROR_INDEX").eq(inner.error_index),
             self.trace_running.eq(inner.running),
         ]
-        for name in inner.counter_names:
-            m.d.comb += registers.wide(name.upper()).eq(getattr(inner, f"counter_{name}"))
+        m.d.comb += [
+            inner.counter_reading.eq(registers.counter_reading),
+            inner.counter_index.eq(registers.counter_index),
+            registers.counter.eq(inner.counter),
+        ]
         for name in ("trace_queue", "trace_issue", "trace_start", "trace_end", "trace_done"):
             m.d.comb += getattr(self, name).eq(getattr(inner, name))
         return m
@@ -82,10 +85,7 @@ class Machine(wiring.Component):
     """All but the registers; the reset of the core clears it."""
 
     def __init__(self, config: NpuConfig) -> None:
-        from npukit.isa.registers import COUNTERS
-
         self._config = config
-        self.counter_names = [name for name, _ in COUNTERS]
         count = len(ENGINES)
         super().__init__(
             {
@@ -105,7 +105,9 @@ class Machine(wiring.Component):
                 "trace_start": Out(count),
                 "trace_end": Out(count),
                 "trace_done": Out(1),
-                **{f"counter_{name}": Out(64) for name in self.counter_names},
+                "counter_reading": In(1),
+                "counter_index": In(range(len(COUNTERS))),
+                "counter": Out(64),
             }
         )
 
@@ -205,9 +207,10 @@ class Machine(wiring.Component):
             counters.cycles.eq(1),
             counters.clear.eq(fetch.start),
             counters.count.eq(self.running),
+            counters.reading.eq(self.counter_reading),
+            counters.index.eq(self.counter_index),
+            self.counter.eq(counters.value),
         ]
-        for name in self.counter_names:
-            m.d.comb += getattr(self, f"counter_{name}").eq(getattr(counters, f"value_{name}"))
         return idle
 
     def _bus_errors(self, fetch, tokens, load, store) -> list[tuple[ErrorSource, Value]]:

@@ -1,38 +1,74 @@
 """Performance counters."""
 
-from amaranth import Module, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from npukit.isa.registers import COUNTERS
 
 __all__ = ["Counters"]
 
+_WIDTH = 64
+
 
 class Counters(wiring.Component):
-    """A 64-bit counter for each name of `isa.registers.COUNTERS`: `value_<name>` counts cycles in which `<name>`
-    is high while `count` is; `clear` sets all to 0. All of it a cycle late: what is counted ends long paths."""
+    """A 64-bit counter for each name of `isa.registers.COUNTERS`: it counts cycles in which `<name>` is high while
+    `count` is, all of it a cycle late, as what is counted ends long paths.
+
+    Totals lie in a small memory. Each counter gathers in a few bits of its own, which one adder takes to the totals, a
+    counter a cycle in turn. A reader has the adder for its cycle, so that a value is whole at any time.
+
+    Members:
+        clear: all to 0.
+        reading, index, value: the counter's value, in the same cycle; at most every other cycle.
+    """
 
     def __init__(self) -> None:
-        names = [name for name, _ in COUNTERS]
+        self._names = [name for name, _ in COUNTERS]
         super().__init__(
             {
                 "clear": In(1),
                 "count": In(1),
-                **{name: In(1) for name in names},
-                **{f"value_{name}": Out(64) for name in names},
+                "reading": In(1),
+                "index": In(range(len(COUNTERS))),
+                "value": Out(_WIDTH),
+                **{name: In(1) for name in self._names},
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        count = len(self._names)
+        m.submodules.totals = totals = Memory(shape=_WIDTH, depth=count, init=[])
+        write, read = totals.write_port(), totals.read_port(domain="comb")
         clear = Signal()
+        cleared = Signal(count, init=(1 << count) - 1)
+        """Totals that count as 0, whatever the memory has."""
+        turn, place = Signal(range(count)), Signal(range(count))
+        m.d.comb += [
+            place.eq(Mux(self.reading, self.index, turn)),
+            read.addr.eq(place),
+            write.addr.eq(place),
+            write.en.eq(~self.reading),
+            write.data.eq(self.value),
+        ]
+        with m.If(~self.reading):
+            m.d.sync += [turn.eq(Mux(turn == count - 1, 0, turn + 1)), cleared.bit_select(turn, 1).eq(0)]
+
+        # a turn comes after twice `count` cycles at the latest
+        gathered = [Signal(range(2 * count + 2), name=f"gathered_{name}") for name in self._names]
+        here = Signal.like(gathered[0])
+        with m.Switch(place):
+            for number, more in enumerate(gathered):
+                with m.Case(number):
+                    m.d.comb += here.eq(more)
+        m.d.comb += self.value.eq(Mux(cleared.bit_select(place, 1), 0, read.data) + here)
         m.d.sync += clear.eq(self.clear)
-        for name, _ in COUNTERS:
-            value: Signal = getattr(self, f"value_{name}")
+        for number, (name, more) in enumerate(zip(self._names, gathered, strict=True)):
             event = Signal(name=f"event_{name}")
             m.d.sync += event.eq(self.count & getattr(self, name))
-            with m.If(clear):
-                m.d.sync += value.eq(0)
-            with m.Elif(event):
-                m.d.sync += value.eq(value + 1)
+            taken = ~self.reading & (turn == number)
+            m.d.sync += more.eq(Mux(taken, 0, more) + event)
+        with m.If(clear):
+            m.d.sync += [Cat(gathered).eq(0), cleared.eq((1 << count) - 1)]
         return m

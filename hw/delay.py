@@ -1,8 +1,9 @@
 """Delays of a fixed number of cycles."""
 
-from amaranth import Module, Signal, Value
+from amaranth import Module, Mux, Signal, Value
 from amaranth.hdl import ValueLike
 from amaranth.lib.memory import Memory
+from npukit.hw.memory import NO_COLLISION
 
 __all__ = ["delay", "delay_in_memory"]
 
@@ -24,19 +25,17 @@ def delay_in_memory(m: Module, value: ValueLike, cycles: int, name: str) -> Valu
     source = Value.cast(value)
     if cycles <= _SHORT:
         return delay(m, source, cycles, name)
-    # written and read at one address: the read gets what was written a whole round before
-    depth = cycles - 1
-    m.submodules[f"{name}_memory"] = memory = Memory(shape=len(source), depth=depth, init=[])
+    # what is read in a cycle is written anew in the next one
+    m.submodules[f"{name}_memory"] = memory = Memory(shape=len(source), depth=cycles, init=[], attrs={NO_COLLISION: 1})
     write, read = memory.write_port(), memory.read_port()
-    pointer = Signal(range(depth), name=f"{name}_pointer")
-    m.d.sync += pointer.eq(pointer + 1)
-    with m.If(pointer == depth - 1):
-        m.d.sync += pointer.eq(0)
+    written, following = Signal(range(cycles), name=f"{name}_written"), Signal(range(cycles), name=f"{name}_following")
+    m.d.comb += following.eq(Mux(written == cycles - 1, 0, written + 1))
+    m.d.sync += written.eq(following)
     m.d.comb += [
         write.en.eq(1),
-        write.addr.eq(pointer),
+        write.addr.eq(written),
         write.data.eq(source),
         read.en.eq(1),
-        read.addr.eq(pointer),
+        read.addr.eq(following),
     ]
     return read.data

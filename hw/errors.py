@@ -8,6 +8,7 @@ from amaranth import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
+from npukit.hw.memory import NO_COLLISION
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, Engine
 from npukit.isa.registers import ErrorCause
@@ -77,7 +78,7 @@ class ErrorLog(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         slots = 1 << self._slot_bits
-        m.submodules.numbers = numbers = Memory(shape=32, depth=len(ENGINES) * slots, init=[])
+        m.submodules.numbers = numbers = Memory(shape=32, depth=len(ENGINES) * slots, init=[], attrs={NO_COLLISION: 1})
         write, read = numbers.write_port(), numbers.read_port()
         counts = {
             name: [Signal(self._slot_bits, name=f"{name}_{engine}") for engine in range(len(ENGINES))]

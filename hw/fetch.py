@@ -1,7 +1,8 @@
 """FETCH: instructions from DRAM to the engines' queues, and END."""
 
-from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 from npukit.hw.layout import without_meaning
@@ -79,37 +80,17 @@ class FetchUnit(wiring.Component):
         with m.If(self.request_take):
             m.d.sync += asked.eq(asked + want)
 
-        # the buffer: one register an instruction, filled beat by beat
-        slots = Array(Signal(INSTRUCTION_BITS, name=f"slot_{k}") for k in range(capacity))
-        place = Signal(range(capacity * max(1, INSTRUCTION_BYTES // bus)))
         newest = Signal(range(burst + 1))
-        if bus <= INSTRUCTION_BYTES:
-            beats = INSTRUCTION_BYTES // bus
-            with m.If(self.beat_valid):
-                for k, slot in enumerate(slots):
-                    for beat in range(beats):
-                        with m.If(place == k * beats + beat):
-                            m.d.sync += slot.word_select(beat, 8 * bus).eq(self.beat_data)
-                m.d.sync += place.eq(Mux(place == capacity * beats - 1, 0, place + 1))
-                m.d.comb += newest.eq((place & (beats - 1)) == beats - 1)
-        else:
-            per_beat = bus // INSTRUCTION_BYTES
-            with m.If(self.beat_valid):
-                for k, slot in enumerate(slots):
-                    # the last beat may be part empty; the slot behind it can hold an older instruction still
-                    with m.If((place == k // per_beat * per_beat) & (newest > k % per_beat)):
-                        m.d.sync += slot.eq(self.beat_data.word_select(k % per_beat, INSTRUCTION_BITS))
-                m.d.sync += place.eq(Mux(place == capacity - per_beat, 0, place + per_beat))
-                m.d.comb += newest.eq(Mux(self.length - arrived < per_beat, self.length - arrived, per_beat))
+        """Instructions that this cycle's beat completes."""
+        oldest = Signal(range(capacity))
+        self._buffer(m, capacity, newest, oldest, self.length - arrived)
         m.d.sync += arrived.eq(arrived + newest)
 
         # hand on the oldest
-        oldest = Signal(range(capacity))
         present, is_end, known = Signal(), Signal(), Signal()
         opcode = self.instruction[: OPCODE_FIELD.width]
         wanted = Signal(len(ENGINES))
         m.d.comb += [
-            self.instruction.eq(slots[oldest]),
             present.eq(self.running & (dispatched != arrived)),
             is_end.eq(opcode == End.opcode),
         ]
@@ -136,6 +117,39 @@ class FetchUnit(wiring.Component):
         with m.If(self.start):
             m.d.sync += [
                 self.running.eq(1),
-                Cat(asked, dispatched, arrived, place, oldest).eq(0),
+                Cat(asked, dispatched, arrived, oldest).eq(0),
             ]
         return m
+
+    def _buffer(self, m: Module, capacity: int, newest: Signal, oldest: Signal, left: Value) -> None:
+        """Small memories side by side, one for each part of an instruction that a beat brings, or, where a beat brings
+        several, for each of those."""
+        bus = self._config.bus_bytes
+        columns = max(INSTRUCTION_BYTES // bus, bus // INSTRUCTION_BYTES)
+        whole = bus >= INSTRUCTION_BYTES
+        width = min(8 * bus, INSTRUCTION_BITS)
+        rows = capacity // columns if whole else capacity
+        row_bits, column_bits = exact_log2(rows), exact_log2(columns)
+        place = Signal(row_bits + (0 if whole else column_bits))
+        with m.If(self.beat_valid):
+            m.d.sync += place.eq(place + 1)
+            if whole:  # the last beat may be part empty
+                m.d.comb += newest.eq(Mux(left < columns, left, columns))
+            else:
+                m.d.comb += newest.eq(place[:column_bits].all() if columns > 1 else 1)
+        with m.If(self.start):
+            m.d.sync += place.eq(0)
+        parts = []
+        for column in range(columns):
+            m.submodules[f"part_{column}"] = memory = Memory(shape=width, depth=rows, init=[])
+            write, read = memory.write_port(), memory.read_port(domain="comb")
+            mine = newest > column if whole else place[:column_bits] == column
+            m.d.comb += [
+                write.en.eq(self.beat_valid & mine),
+                write.addr.eq(place if whole else place[column_bits:]),
+                write.data.eq(self.beat_data.word_select(column, width) if whole else self.beat_data),
+                read.addr.eq(oldest[column_bits:] if whole else oldest),
+            ]
+            parts.append(read.data)
+        chosen = Array(parts)[oldest[:column_bits]] if whole and columns > 1 else Cat(*parts)
+        m.d.comb += self.instruction.eq(chosen)

@@ -4,9 +4,8 @@ A pass of stream cycle c enters the requantisers in c + 7 and the two-source lan
 result word are collected in c + 19; the word is written in c + 20, whatever the operation.
 """
 
-from amaranth import Array, Cat, Module, Mux, Signal, Value, signed
+from amaranth import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib.memory import Memory as Ram
-from amaranth.utils import bits_for
 from npukit.hw.delay import delay, delay_in_memory
 from npukit.hw.multiplier import Multiplier
 from npukit.hw.requantize import RequantizeLane
@@ -168,7 +167,6 @@ class Int8VectorDatapath(VectorDatapath):
         maximum = operation_6 == Operation.MAX
         from_word = operation_6 == Operation.SUM
         results = []
-        groups = config.array // lanes
         for k in range(lanes):
             products, elements = [], []
             for tap, (chosen, inside) in enumerate(selected):
@@ -191,21 +189,33 @@ class Int8VectorDatapath(VectorDatapath):
             m.d.sync += term.eq(Mux(operation_5 == Operation.MAX, best, total))
             operand = delay(m, self._lane(m, a, group, k, lanes, 32), 2, f"sum_operand_{k}")
             value = Mux(from_word, operand.as_signed(), term)
-            running = Array(Signal(signed(32), name=f"running_{k}_{g}", reset_less=True) for g in range(groups))
-            old = running[group_6[: bits_for(groups - 1)]] if groups > 1 else running[0]
             combined = Signal(signed(32), name=f"combined_{k}")
+            old = self._running(m, k, group_6, passing_6, combined)
             m.d.comb += combined.eq(
                 Mux(first_6, value, Mux(maximum, Mux(value > old, value, old), (value + old)[:32].as_signed()))
             )
-            with m.If(passing_6):
-                if groups > 1:
-                    m.d.sync += running[group_6[: bits_for(groups - 1)]].eq(combined)
-                else:
-                    m.d.sync += running[0].eq(combined)
             result = Signal(signed(32), name=f"accumulated_{k}", reset_less=True)
             m.d.sync += result.eq(combined)
             results.append(result.as_unsigned())
         return results
+
+    def _running(self, m: Module, k: int, group: Value, passing: Value, combined: Value) -> Value:
+        """What the lane has of its present group's element, and takes anew with a pass."""
+        groups = self._config.array // self._config.vector_lanes
+        if groups == 1:
+            register = Signal(signed(32), name=f"running_{k}", reset_less=True)
+            with m.If(passing):
+                m.d.sync += register.eq(combined)
+            return register
+        m.submodules[f"running_{k}"] = memory = Ram(shape=signed(32), depth=groups, init=[])
+        write, read = memory.write_port(), memory.read_port(domain="comb")
+        m.d.comb += [
+            write.en.eq(passing),
+            write.addr.eq(group),
+            write.data.eq(combined),
+            read.addr.eq(group),
+        ]
+        return read.data
 
     # ---- whole words, and the end
 

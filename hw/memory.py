@@ -2,16 +2,27 @@
 
 from dataclasses import dataclass
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-__all__ = ["BANK_BITS", "OFFSET_BITS", "BankedMemory", "ReadPort", "WritePort", "read_port", "write_port"]
+__all__ = [
+    "BANK_BITS",
+    "NO_COLLISION",
+    "OFFSET_BITS",
+    "BankedMemory",
+    "ReadPort",
+    "WritePort",
+    "read_port",
+    "write_port",
+]
 
 BANK_BITS = 4
 OFFSET_BITS = 15
+NO_COLLISION = "no_rw_check"
+"""Yosys' attribute of a memory: what a read gives of a word that is being written does not matter."""
 
 
 def read_port(width: int) -> wiring.Signature:
@@ -76,7 +87,9 @@ class BankedMemory(wiring.Component):
             m.d.comb += self.write_outside[k].eq(self._outside(writer))
         outputs = []
         for bank in range(self._banks):
-            m.submodules[f"bank_{bank}"] = memory = Memory(shape=self._width, depth=self._depth, init=[])
+            m.submodules[f"bank_{bank}"] = memory = Memory(
+                shape=self._width, depth=self._depth, init=[], attrs={NO_COLLISION: 1}
+            )
             write, read = memory.write_port(), memory.read_port()
             for port, clients in ((read, readers), (write, writers)):
                 enable, address, data = 0, 0, 0
@@ -84,8 +97,8 @@ class BankedMemory(wiring.Component):
                     chosen = client.en & (client.bank == bank)
                     enable = enable | chosen
                     address = address | (client.offset[:address_bits] & chosen.replicate(address_bits))
-                    if port is write:
-                        data = data | (client.data & chosen.replicate(self._width))
+                    if port is write:  # with none, data do not matter
+                        data = client.data if client is clients[0] else Mux(chosen, client.data, data)
                 m.d.comb += [port.en.eq(enable), port.addr.eq(address)]
                 if port is write:
                     m.d.comb += port.data.eq(data)

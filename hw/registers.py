@@ -4,11 +4,13 @@ from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from npukit.hw.axi import OKAY, SLAVE_ERROR, axi_lite_signature
-from npukit.isa.registers import REGISTERS, Register, address_of
+from npukit.isa.registers import COUNTERS, REGISTERS, Register, address_of
 
 __all__ = ["RegisterFile"]
 
 _START, _RESET = 0, 1  # bits of CONTROL
+_FIRST_COUNTER = address_of(f"{COUNTERS[0][0].upper()}_LOW")
+"""Counters lie behind all other registers, each with its low half first."""
 
 
 class RegisterFile(wiring.Component):
@@ -29,9 +31,10 @@ class RegisterFile(wiring.Component):
     Members:
         bus: AXI4-Lite.
         start, reset_core: strobes of one cycle.
-        <register>: for each register its name in lower case. Out for `rw`; In for `ro`: what a read
-            returns. An input that nothing drives has its reset value, so IDENTITY, VERSION and
+        <register>: for each register but the counters' its name in lower case. Out for `rw`; In for `ro`: what a
+            read returns. An input that nothing drives has its reset value, so IDENTITY, VERSION and
             CONFIG_HASH need no driver.
+        counter_reading, counter_index, counter: a counter is read in this cycle, which of COUNTERS, its value.
     """
 
     bus: wiring.PureInterface
@@ -39,13 +42,17 @@ class RegisterFile(wiring.Component):
     reset_core: Signal
 
     def __init__(self, config_hash: int = 0) -> None:
+        self._plain = [one for one in REGISTERS if one.offset < _FIRST_COUNTER]
         members: dict[str, wiring.Member] = {
             "bus": In(axi_lite_signature()),
             "start": Out(1),
             "reset_core": Out(1),
+            "counter_reading": Out(1),
+            "counter_index": Out(range(len(COUNTERS))),
+            "counter": In(64),
         }
         halves = {"CONFIG_HASH_LOW": config_hash & 0xFFFFFFFF, "CONFIG_HASH_HIGH": config_hash >> 32}
-        for one in REGISTERS:
+        for one in self._plain:
             flow = {"rw": Out, "ro": In}.get(one.access)
             if flow is not None:
                 members[one.name.lower()] = flow(32, init=halves.get(one.name, one.reset))
@@ -56,7 +63,7 @@ class RegisterFile(wiring.Component):
         return getattr(self, name.lower())
 
     def wide(self, name: str) -> Value:
-        """Both halves of a 64-bit quantity (`PROGRAM`, `CYCLES`), low half first; it can be assigned to."""
+        """Both halves of a 64-bit quantity (`PROGRAM`, `BASE`), low half first; it can be assigned to."""
         return Value.cast(Cat(self.value(f"{name}_LOW"), self.value(f"{name}_HIGH")))
 
     def elaborate(self, platform: object) -> Module:
@@ -112,10 +119,16 @@ class RegisterFile(wiring.Component):
             m.d.sync += [word.eq(bus.araddr[2:]), has_address.eq(1)]
         with m.If(bus.rvalid & bus.rready):
             m.d.sync += bus.rvalid.eq(0)
+        counter = Signal(range(2 * len(COUNTERS)))
+        """Half a counter."""
+        m.d.comb += [counter.eq(word - _FIRST_COUNTER // 4), self.counter_index.eq(counter >> 1)]
         with m.If(has_address):
             m.d.sync += [has_address.eq(0), bus.rvalid.eq(1), bus.rdata.eq(0), bus.rresp.eq(SLAVE_ERROR)]
+            with m.If((word >= _FIRST_COUNTER // 4) & (word < _FIRST_COUNTER // 4 + 2 * len(COUNTERS))):
+                m.d.comb += self.counter_reading.eq(1)
+                m.d.sync += [bus.rdata.eq(self.counter.word_select(counter[0], 32)), bus.rresp.eq(OKAY)]
             with m.Switch(word):
-                for register in REGISTERS:
+                for register in self._plain:
                     with m.Case(register.offset // 4):
                         m.d.sync += bus.rresp.eq(OKAY)
                         if register.access != "wo":

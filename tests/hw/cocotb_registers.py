@@ -7,9 +7,10 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly, RisingEdge, with_timeout
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
-from npukit.isa.registers import REGISTERS, address_of
+from npukit.isa.registers import COUNTERS, REGISTERS, Register, address_of
 
 CONTROL = address_of("CONTROL")
+NAMES = [name for name, _ in COUNTERS]
 UNUSED = sorted(set(range(0, 4096, 4)) - {register.offset for register in REGISTERS})
 
 
@@ -40,12 +41,26 @@ def pauses(generator: random.Random, chance: float) -> Iterator[bool]:
         yield generator.random() < chance
 
 
+def is_counter(register: Register) -> bool:
+    return register.name.removesuffix("_LOW").removesuffix("_HIGH").lower() in NAMES
+
+
+async def drive_counters(dut, model: dict[int, int]) -> None:
+    """The counter that is asked for, half a cycle later."""
+    while True:
+        await FallingEdge(dut.clk)
+        name = NAMES[min(int(dut.counter_index.value), len(NAMES) - 1)].upper()
+        low, high = (model[address_of(f"{name}_{half}")] for half in ("LOW", "HIGH"))
+        dut.counter.value = high << 32 | low
+
+
 async def power_up(dut) -> None:
     """Clock and reset."""
     cocotb.start_soon(Clock(dut.clk, 10, unit="ns").start())
     for register in REGISTERS:
-        if register.access == "ro":
+        if register.access == "ro" and not is_counter(register):
             getattr(dut, register.name.lower()).value = 0
+    dut.counter.value = 0
     dut.rst.value = 1
     for _ in range(3):
         await RisingEdge(dut.clk)
@@ -91,7 +106,9 @@ async def every_register(dut) -> None:
         for register in REGISTERS:
             if register.access == "ro":
                 model[register.offset] = generator.getrandbits(32)
-                getattr(dut, register.name.lower()).value = model[register.offset]
+                if not is_counter(register):
+                    getattr(dut, register.name.lower()).value = model[register.offset]
+        cocotb.start_soon(drive_counters(dut, model))
         order = [*REGISTERS, *REGISTERS]
         generator.shuffle(order)
         for register in order:
