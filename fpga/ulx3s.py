@@ -5,6 +5,7 @@ from amaranth.lib import io
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 from npukit.fpga.boards import Board
+from npukit.fpga.ecp5_cells import Ecp5Cells
 from npukit.fpga.pll import PllSettings
 from npukit.fpga.system import System
 from npukit.isa.config import NpuConfig
@@ -90,9 +91,13 @@ class Ulx3sTop(Elaboratable):
         m.d.comb += [clock.o[0].eq(1), clock.o[1].eq(0)]
 
 
+class _Platform(Ecp5Cells, ULX3S_85F_Platform):
+    pass
+
+
 def constrained(board: Board, config: NpuConfig) -> dict[str, str]:
     """RTLIL and pin constraints, by the end of the file's name."""
-    plan = ULX3S_85F_Platform().build(Ulx3sTop(board, config), name="top", do_build=False)
+    plan = _Platform().build(Ulx3sTop(board, config), name="top", do_build=False)
     found = {}
     for ending in ("il", "lpf"):
         content = plan.files[f"top.{ending}"]

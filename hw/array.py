@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, exact_log2
 from npukit.hw.delay import delay
+from npukit.hw.product import RegisteredProduct
 
 __all__ = ["ProcessingElement", "SystolicArray"]
 
@@ -42,17 +43,16 @@ class ProcessingElement(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         shadow, active = Signal(signed(8)), Signal(signed(8))
-        product = Signal(signed(16))
+        m.submodules.multiply = multiply = RegisteredProduct(8, 8, registered_factors=False)
         with m.If(self.weight_en):
             m.d.sync += shadow.eq(self.weight)
         with m.If(self.swap):
             m.d.sync += active.eq(shadow)
-        # activation_out and active are a multiplier's input registers, product its output register
+        m.d.comb += [multiply.a.eq(self.activation_out), multiply.b.eq(active)]
         m.d.sync += [
             self.activation_out.eq(self.activation),
             self.swap_out.eq(self.swap),
-            product.eq(self.activation_out * active),
-            self.sum_out.eq(self.sum_in + product),
+            self.sum_out.eq(self.sum_in + multiply.product),
         ]
         return m
 

@@ -8,6 +8,8 @@ from npukit.hw.memory import NO_COLLISION
 __all__ = ["delay", "delay_in_memory"]
 
 _SHORT = 4
+_BLOCK_WIDTH = 128
+"""From here on a few block RAMs cost less than hundreds of LUTs."""
 
 
 def delay(m: Module, value: ValueLike, cycles: int, name: str) -> Value:
@@ -26,7 +28,10 @@ def delay_in_memory(m: Module, value: ValueLike, cycles: int, name: str) -> Valu
     if cycles <= _SHORT:
         return delay(m, source, cycles, name)
     # what is read in a cycle is written anew in the next one
-    m.submodules[f"{name}_memory"] = memory = Memory(shape=len(source), depth=cycles, init=[], attrs={NO_COLLISION: 1})
+    attributes: dict[str, int | str] = {NO_COLLISION: 1}
+    if len(source) >= _BLOCK_WIDTH:
+        attributes["ram_style"] = "block"
+    m.submodules[f"{name}_memory"] = memory = Memory(shape=len(source), depth=cycles, init=[], attrs=attributes)
     write, read = memory.write_port(), memory.read_port()
     written, following = Signal(range(cycles), name=f"{name}_written"), Signal(range(cycles), name=f"{name}_following")
     m.d.comb += following.eq(Mux(written == cycles - 1, 0, written + 1))

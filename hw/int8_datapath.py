@@ -11,6 +11,7 @@ from npukit.hw.multiplier import Multiplier
 from npukit.hw.requantize import RequantizeLane
 from npukit.hw.two_source import TwoSourceLane, TwoSourceOperation
 from npukit.hw.vector_base import OPERANDS, VectorDatapath
+from npukit.isa.descriptors import operations_of
 from npukit.isa.instructions import Operation
 from npukit.isa.timing import TABLE_LOAD_CYCLES, Timing
 
@@ -123,17 +124,19 @@ class Int8VectorDatapath(VectorDatapath):
     # ---- two sources
 
     def _two_source_lane(self, m: Module, k: int, a: Value, b: Value, operation: Value, field) -> Value:
-        m.submodules[f"two_source_{k}"] = lane = TwoSourceLane()
+        m.submodules[f"two_source_{k}"] = lane = TwoSourceLane(fixed=bool(self._config.fma_fixed))
         kinds = {
             Operation.ADD: TwoSourceOperation.ADD,
             Operation.ADD_FIXED: TwoSourceOperation.ADD_FIXED,
             Operation.MULTIPLY: TwoSourceOperation.MULTIPLY,
             Operation.MULTIPLY_FIXED: TwoSourceOperation.MULTIPLY_FIXED,
         }
+        there = operations_of(self._config)
         with m.Switch(operation):
             for kind, mine in kinds.items():
-                with m.Case(kind):
-                    m.d.comb += lane.operation.eq(mine)
+                if kind in there:
+                    with m.Case(kind):
+                        m.d.comb += lane.operation.eq(mine)
         for name, source in (("a", a), ("b", b)):
             value = Signal(signed(10), name=f"source_{name}_{k}")
             element = source[:8].as_signed()

@@ -4,15 +4,15 @@ from amaranth import Cat, Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from npukit.hw.pipeline import Bits
+from npukit.hw.product import FACTOR_BITS, RegisteredProduct
 
 __all__ = ["Multiplier"]
 
-LIMB = 17  # low part of a wide factor: unsigned, so that it fits a signed 18-bit multiplier
-NARROW = LIMB + 1
+LIMB = FACTOR_BITS - 1  # low part of a wide factor: unsigned, so that it fits a signed multiplier
 
 
 def _limbs(value: Signal) -> list[Bits]:
-    if len(value) <= NARROW:
+    if len(value) <= FACTOR_BITS:
         return [value]
     return [value[:LIMB], value[LIMB:].as_signed()]
 
@@ -21,9 +21,8 @@ class Multiplier(wiring.Component):
     """Signed product. One a cycle, `latency` cycles from factors to product.
 
     Factors of up to 18 bits are multiplied as they are, wider ones in two parts of at most 18 bits: one,
-    two or four multipliers of 18 x 18 bits, as DSP blocks have them. Factors and partial products are
-    registered, with nothing but the multiplication between, so that a DSP block can take both registers
-    in; a third register holds the sum of partial products, where there is one. No register has a reset.
+    two or four multipliers of 18 x 18 bits, as DSP blocks have them, with registers for factors and partial
+    products; a third register holds the sum of partial products, where there is one. No register has a reset.
 
     Parameters:
         width_a, width_b: widths of the factors, 1 to 35 bits.
@@ -42,25 +41,25 @@ class Multiplier(wiring.Component):
 
     def __init__(self, width_a: int, width_b: int) -> None:
         for name, width in (("width_a", width_a), ("width_b", width_b)):
-            if not 1 <= width <= LIMB + NARROW:
-                raise ValueError(f"{name} must be from 1 to {LIMB + NARROW}, not {width}")
+            if not 1 <= width <= LIMB + FACTOR_BITS:
+                raise ValueError(f"{name} must be from 1 to {LIMB + FACTOR_BITS}, not {width}")
         super().__init__(
             {"a": In(signed(width_a)), "b": In(signed(width_b)), "product": Out(signed(width_a + width_b))}
         )
-        self.latency: int = 2 if max(width_a, width_b) <= NARROW else 3
+        self.latency: int = 2 if max(width_a, width_b) <= FACTOR_BITS else 3
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        a = Signal.like(self.a, reset_less=True)
-        b = Signal.like(self.b, reset_less=True)
-        m.d.sync += [a.eq(self.a), b.eq(self.b)]
-
         partial: dict[tuple[int, int], Signal] = {}
-        for i, limb_a in enumerate(_limbs(a)):
-            for j, limb_b in enumerate(_limbs(b)):
+        for i, limb_a in enumerate(_limbs(self.a)):
+            for j, limb_b in enumerate(_limbs(self.b)):
+                widths = [len(limb) + (not limb.shape().signed) for limb in (limb_a, limb_b)]
+                product = RegisteredProduct(*widths, registered_factors=True)
+                m.submodules[f"product_{i}{j}"] = product
+                m.d.comb += [product.a.eq(limb_a), product.b.eq(limb_b)]
                 term = limb_a * limb_b
-                partial[i, j] = Signal(term.shape(), name=f"partial_{i}{j}", reset_less=True)
-                m.d.sync += partial[i, j].eq(term)
+                partial[i, j] = Signal(term.shape(), name=f"partial_{i}{j}")
+                m.d.comb += partial[i, j].eq(product.product)
 
         low = partial[0, 0]
         if len(partial) == 1:

@@ -35,6 +35,9 @@ class TwoSourceOperation(enum.Enum, shape=2):
     MULTIPLY_FIXED = 3
 
 
+_FIXED = (TwoSourceOperation.ADD_FIXED, TwoSourceOperation.MULTIPLY_FIXED)
+
+
 class TwoSourceLane(wiring.Component):
     """ADD, ADD_FIXED, MULTIPLY and MULTIPLY_FIXED of an element, before `out_unsigned` subtracts 128.
 
@@ -55,6 +58,9 @@ class TwoSourceLane(wiring.Component):
     together; successive elements may differ in all of them.
 
     Float operands are normal numbers from 2**-64 to 2**64 in magnitude, or 0; shifts are from -31 to 30.
+
+    Parameters:
+        fixed: the lane has ADD_FIXED and MULTIPLY_FIXED.
 
     Members are named as the descriptor fields; an operation ignores those of the others.
 
@@ -97,7 +103,8 @@ class TwoSourceLane(wiring.Component):
 
     latency = 15
 
-    def __init__(self) -> None:
+    def __init__(self, *, fixed: bool = True) -> None:
+        self._fixed_too = fixed
         super().__init__(
             {
                 "operation": In(TwoSourceOperation),
@@ -137,8 +144,10 @@ class TwoSourceLane(wiring.Component):
         self._scale(m, pipe, given, b, product.at(2)[:11])
 
         float_whole, float_up = self._float(m, pipe, given, a, b)
-        fixed_whole, fixed_up = self._fixed(m, pipe, given, a, b, product)
         fixed = given.fixed.at(14)
+        fixed_whole, fixed_up = (
+            self._fixed(m, pipe, given, a, b, product) if self._fixed_too else (float_whole, float_up)
+        )
         offset = pipe.register(0, Mux(given.multiply.at(0), self.out_zero_point, self.out_offset), "fixed_offset")
         total = (
             Mux(fixed, fixed_whole.at(14), float_whole.at(14))
@@ -152,7 +161,8 @@ class TwoSourceLane(wiring.Component):
         return m
 
     def _one_of(self, pipe: Pipeline, *operations: TwoSourceOperation) -> Staged:
-        chosen = Cat(self.operation == operation for operation in operations).any()
+        there = [one for one in operations if self._fixed_too or one not in _FIXED]
+        chosen = Cat(self.operation == operation for operation in there).any()
         return pipe.value(0, chosen, "_or_".join(operation.name.lower() for operation in operations))
 
     def _source(self, pipe: Pipeline, given: SimpleNamespace, name: str) -> SimpleNamespace:

@@ -8,7 +8,7 @@ import importlib.metadata
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import npukit.isa
 from npukit.hw.toolchain import ToolError, cache_folder, find_tool, source_digest, write_atomically
@@ -17,7 +17,7 @@ from npukit.isa.config import NpuConfig
 if TYPE_CHECKING:
     from amaranth.lib import wiring
 
-__all__ = ["INSTALL", "LINT_WAIVERS", "MODULE", "ToolError", "component_verilog", "core_verilog"]
+__all__ = ["INSTALL", "LINT_WAIVERS", "MODULE", "ToolError", "component_rtlil", "component_verilog", "core_verilog"]
 
 MODULE = "npu"
 """Name of the core's top module."""
@@ -48,8 +48,29 @@ def component_verilog(component: "wiring.Component", name: str) -> str:
     Raises:
         ToolError: when there is no Yosys, or it fails.
     """
-    from amaranth import Shape, Value, ValueCastable
     from amaranth.back import verilog
+
+    found = {} if "YOSYS" in os.environ else {"YOSYS": _yosys()}
+    os.environ.update(found)  # the way to tell Amaranth
+    try:
+        return verilog.convert(component, name, ports=_ports(component), emit_src=False, strip_internal_attrs=True)
+    except verilog.YosysError as error:
+        raise ToolError(f"Yosys could not make Verilog of {name}: {error}") from None
+    finally:
+        for variable in found:
+            del os.environ[variable]
+
+
+def component_rtlil(component: "wiring.Component", name: str, platform: object) -> str:
+    """The same as RTLIL, with a platform's cells."""
+    from amaranth.back import rtlil
+
+    return rtlil.convert(component, name, platform, ports=_ports(component), emit_src=False)
+
+
+def _ports(component: "wiring.Component") -> dict[str, Any]:
+    """Value and direction of each port, by its name."""
+    from amaranth import Shape, Value, ValueCastable
     from amaranth.hdl._ir import PortDirection
     from amaranth.lib.wiring import In
 
@@ -59,16 +80,7 @@ def component_verilog(component: "wiring.Component", name: str) -> str:
         assert isinstance(value, Value) and isinstance(value.shape(), Shape)
         direction = PortDirection.Input if member.flow == In else PortDirection.Output
         ports["_".join(str(part) for part in path)] = (value, direction)
-
-    found = {} if "YOSYS" in os.environ else {"YOSYS": _yosys()}
-    os.environ.update(found)  # the way to tell Amaranth
-    try:
-        return verilog.convert(component, name, ports=ports, emit_src=False, strip_internal_attrs=True)
-    except verilog.YosysError as error:
-        raise ToolError(f"Yosys could not make Verilog of {name}: {error}") from None
-    finally:
-        for variable in found:
-            del os.environ[variable]
+    return ports
 
 
 def _yosys() -> str:

@@ -50,6 +50,8 @@ class NpuConfig:
     """Elements that VECTOR requantises, looks up, compares or sums in a cycle."""
     fma_lanes: int = 16
     """Elements that VECTOR's two-source operations (ADD, MULTIPLY) handle in a cycle."""
+    fma_fixed: int = 1
+    """1: two-source operations also in TensorFlow Lite's fixed point, ADD_FIXED and MULTIPLY_FIXED; 0: not."""
     vector_taps: int = 3
     """Window columns that VECTOR combines per lane in a cycle."""
     max_window: int = 7
@@ -77,6 +79,7 @@ class NpuConfig:
         self._within("acc_depth", 16, 32768)
         self._within("acc_banks", 1, 16)
         self._within("par_depth", 32, 4096)
+        self._within("fma_fixed", 0, 1)
         self._within("vector_taps", 1, 16)
         self._within("max_window", 2, 16)
         self._within("max_burst", 1, 256)

@@ -155,19 +155,30 @@ _BLOCK: dict[Operation, tuple[str, ...]] = {
 }
 
 
+_FIXED_SOURCES = frozenset({Operation.ADD_FIXED, Operation.MULTIPLY_FIXED})
+
+
 def operations_of(config: NpuConfig) -> list[Operation]:
-    """The operations that the data type has."""
+    """The operations that the configuration has."""
+    return [one for one in Operation if one in _table(config)]
+
+
+def _table(config: NpuConfig) -> Mapping[Operation, tuple[LaneField, ...]]:
     table = _INT8 if config.dtype == "int8" else _BF16
-    return [one for one in Operation if one in table]
+    if config.fma_fixed:
+        return table
+    return {one: fields for one, fields in table.items() if one not in _FIXED_SOURCES}
 
 
 def descriptor_lanes(config: NpuConfig, operation: Operation) -> tuple[LaneField, ...]:
     """The descriptor's fields of an operation.
 
     Raises:
-        InstructionError: when the data type has no such operation.
+        InstructionError: when the data type, or the configuration, has no such operation.
     """
-    table = _INT8 if config.dtype == "int8" else _BF16
+    table = _table(config)
+    if operation in _FIXED_SOURCES and not config.fma_fixed:
+        raise InstructionError(f"operation {operation.name} is not there with fma_fixed = 0")
     if operation not in table:
         raise InstructionError(f"operation {operation.name} is not defined for dtype {config.dtype}")
     return table[operation]
