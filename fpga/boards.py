@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from npukit.fpga.ecp5 import Device
-from npukit.fpga.sdram_chip import SdramChip
 from npukit.isa.config import PRESETS, NpuConfig
+from npukit.isa.sdram import SdramChip
 
 __all__ = ["BOARDS", "Board", "BoardError", "board_of"]
 

@@ -118,8 +118,8 @@ endmodule
 
 def _memory() -> str:
     """DP16KD: 2048 places of nine bits, of which narrow ports use eight. With 36 bits, port A writes, its upper half at
-    port B's data pins, and port B reads, its lower half at port A's. What a port reads of a place that the other writes in
-    the same cycle is not defined; here it is wrong."""
+    port B's data pins, and port B reads, its lower half at port A's. What a port reads of a place that the other writes
+    in the same cycle is not defined; here it is wrong."""
     ports = ", ".join(
         f"{_scalars('input', f'DI{port}', 18)}, {_scalars('input', f'AD{port}', 14)}, "
         f"{_scalars('input', f'CS{port}', 3)}, input CLK{port}, CE{port}, OCE{port}, WE{port}, RST{port}, "
@@ -160,7 +160,7 @@ module DP16KD({ports});
   assign {_bus("DOB", 18)} = outB;
   always @(posedge CLKB) if (DATA_WIDTH_B == 36 && RSTB) low <= 0; else if (CEB) low <= wide[17:0] ^ {{18{{clashB}}}};
   localparam PLACE = DATA_WIDTH_A == 36 ? 5 : DATA_WIDTH_A == 18 ? 4 : DATA_WIDTH_A == 9 ? 3 : DATA_WIDTH_A / 2;
-  wire same = addressA >> PLACE == addressB >> PLACE, clashA = CEB && WEB && same, clashB = CEA && WEA && same;
+  wire same = addressA >> PLACE == addressB >> PLACE, clashA = writesB && same, clashB = writesA && same;
 {_port("A")}{_port("B")}
 endmodule
 """
@@ -174,6 +174,9 @@ def _port(port: str) -> str:
   wire [13:0] address{port} = {_bus(f"AD{port}", 14)};
   wire [17:0] in{port} = {_bus(f"DI{port}", 18)};
   reg [17:0] out{port} = 0;
+  // wide words have enables for their bytes in the address
+  wire writes{port} = CE{port} && WE{port} && (DATA_WIDTH_{port} == 36 ? |address{port}[3:0]
+    : DATA_WIDTH_{port} != 18 || |address{port}[1:0]);
   wire [8:0] byte{port} = bytes[{place}];
   wire [17:0] now{port} = DATA_WIDTH_{port} == 36 ? wide[35:18]
     : DATA_WIDTH_{port} == 18 ? {{bytes[{upper}], bytes[{lower}]}}
@@ -181,6 +184,7 @@ def _port(port: str) -> str:
     : DATA_WIDTH_{port} == 4 ? {{14'b0, byte{port}[{{address{port}[2], 2'b0}} +: 4]}}
     : DATA_WIDTH_{port} == 2 ? {{16'b0, byte{port}[{{address{port}[2:1], 1'b0}} +: 2]}}
     : {{17'b0, byte{port}[address{port}[2:0]]}};
+  wire [17:0] read{port} = now{port} ^ {{18{{clash{port}}}}};
   always @(posedge CLK{port}) begin
     if (CE{port} && WE{port}) case (DATA_WIDTH_{port})
       36: begin
@@ -199,7 +203,7 @@ def _port(port: str) -> str:
       default: bytes[{place}][address{port}[2:0]] <= in{port}[0];
     endcase
     if (RST{port}) out{port} <= 0;
-    else if (CE{port} && (!WE{port} || WRITEMODE_{port} == "READBEFOREWRITE")) out{port} <= now{port} ^ {{18{{clash{port}}}}};
+    else if (CE{port} && (!WE{port} || WRITEMODE_{port} == "READBEFOREWRITE")) out{port} <= read{port};
     else if (CE{port} && WRITEMODE_{port} == "WRITETHROUGH") out{port} <= in{port};
     if (RST{port} && RESETMODE != "SYNC") begin
       $display("DP16KD: an asynchronous reset, which is not modelled"); $finish;

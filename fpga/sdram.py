@@ -11,15 +11,12 @@ from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
-from npukit.fpga.sdram_chip import REFRESHES_LATE, SdramChip
 from npukit.hw.axi import OKAY, axi4_signature
 from npukit.hw.delay import delay
+from npukit.isa.sdram import READ_BUFFER, REFRESHES_LATE, WRITE_BUFFER, SdramChip
 
 __all__ = ["SdramController", "sdram_signature"]
 
-_READ_BUFFER = 16
-"""Beats that were read and wait for the master, those on their way included."""
-_WRITE_BUFFER = 16
 _MODE, _REFRESH, _PRECHARGE, _ACTIVATE, _WRITE, _READ, _NOP = 0b000, 0b001, 0b010, 0b011, 0b100, 0b101, 0b111
 """ras_n, cas_n, we_n, from the left."""
 _ALL_BANKS = 1 << 10
@@ -54,7 +51,7 @@ class SdramController(wiring.Component):
     Args:
         io_cycles: of further registers between here and the pins, there and back.
 
-    Members: `bus`: AXI4, the subordinate's side; `pins`.
+    Members: `bus`: AXI4, the subordinate's side; `pins`; refresh_due: from the next cycle on, a refresh is.
     """
 
     def __init__(
@@ -64,7 +61,13 @@ class SdramController(wiring.Component):
             raise ValueError(f"the SDRAM controller's bus has 4, 8 or 16 bytes, not {bus_bytes}")
         self._chip, self._times, self._bytes = chip, chip.times(megahertz), bus_bytes
         self._words, self._io_cycles = bus_bytes // 2, io_cycles
-        super().__init__({"bus": In(axi4_signature(bus_bytes, id_bits=id_bits)), "pins": Out(sdram_signature(chip))})
+        super().__init__(
+            {
+                "bus": In(axi4_signature(bus_bytes, id_bits=id_bits)),
+                "pins": Out(sdram_signature(chip)),
+                "refresh_due": Out(1),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -127,6 +130,7 @@ class SdramController(wiring.Component):
         interval = Signal(range(times.refresh_interval), init=times.refresh_interval - 1)
         refreshed = Signal()
         m.d.sync += interval.eq(Mux(interval == 0, times.refresh_interval - 1, interval - 1))
+        m.d.comb += self.refresh_due.eq(interval == 0)
         m.d.sync += late.eq(late + ((interval == 0) & (late != REFRESHES_LATE)) - refreshed)
 
         with m.FSM():
@@ -260,9 +264,9 @@ class _Reader(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         bus, words = self.bus, self._words
-        m.submodules.fifo = fifo = SyncFIFO(width=16 * words + 1 + self._id_bits, depth=_READ_BUFFER)
-        m.submodules.tags = tags = SyncFIFO(width=1 + self._id_bits, depth=_READ_BUFFER)
-        room = Signal(range(_READ_BUFFER + 1), init=_READ_BUFFER)
+        m.submodules.fifo = fifo = SyncFIFO(width=16 * words + 1 + self._id_bits, depth=READ_BUFFER)
+        m.submodules.tags = tags = SyncFIFO(width=1 + self._id_bits, depth=READ_BUFFER)
+        room = Signal(range(READ_BUFFER + 1), init=READ_BUFFER)
         m.d.sync += room.eq(room - self.go + (bus.rvalid & bus.rready))
         taken = Signal(16)
         """The word that the pins had at the last edge."""
@@ -317,7 +321,7 @@ class _Writer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         bus, words = self.bus, self._words
-        m.submodules.fifo = fifo = SyncFIFO(width=18 * words, depth=_WRITE_BUFFER)
+        m.submodules.fifo = fifo = SyncFIFO(width=18 * words, depth=WRITE_BUFFER)
         m.submodules.responses = responses = SyncFIFO(width=self._id_bits, depth=4)
         rest, count = Signal(18 * words), Signal(range(words))
         # each word with its strobes

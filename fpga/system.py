@@ -5,10 +5,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from npukit.fpga.interconnect import HostPort, MemoryArbiter
 from npukit.fpga.sdram import SdramController, sdram_signature
-from npukit.fpga.sdram_chip import SdramChip
 from npukit.fpga.uart import HostBridge
 from npukit.hw.core import Core
 from npukit.isa.config import NpuConfig
+from npukit.isa.sdram import SdramChip
 
 __all__ = ["System"]
 

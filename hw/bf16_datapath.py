@@ -44,11 +44,10 @@ class Bf16VectorDatapath(VectorDatapath):
         collect_at = limited_at + 1
         assert Float32Adder.latency == ADDER_LATENCY and Timing(config).vector_latency == collect_at + 2
 
-        descriptors, parameters = self._storage(m)
+        descriptors, biases = self._descriptors(m), self._parameter(m, 0, OPERANDS)
         from_acc = delay(m, self.from_acc, OPERANDS, "from_acc")
         operation = delay(m, self.operation, OPERANDS, "operation")
         group = delay(m, self.lane_group, OPERANDS, "group")
-        set_index = delay(m, self.set_index, OPERANDS, "set_index")
         descriptor = descriptors[delay(m, self.descriptor_index, OPERANDS, "descriptor_index")]
         to_acc = delay(m, self.to_acc, OPERANDS, "to_acc")
         field = self._descriptor_reader(m, descriptor, operation)
@@ -67,7 +66,7 @@ class Bf16VectorDatapath(VectorDatapath):
             if k < config.vector_lanes:
                 m.d.comb += [
                     own.eq(self._lane(m, a, group, k, config.vector_lanes, 32)),
-                    bias.eq(self._lane(m, parameters[set_index][0], group, k, config.vector_lanes, 32)),
+                    bias.eq(self._lane(m, biases, group, k, config.vector_lanes, 32)),
                 ]
             if k < config.fma_lanes:
                 element = self._lane(m, b, group, k, config.fma_lanes, 16)

@@ -6,11 +6,16 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 from npukit.isa.config import NpuConfig
 
-__all__ = ["ADDRESS_BITS", "BurstGenerator", "bytes_of"]
+__all__ = ["BurstGenerator", "address_bits", "bytes_of"]
 
-ADDRESS_BITS = 44
-"""Bits of a byte address relative to the base register: 32 bits of words of up to 128 bytes, and a sign's room."""
+_WORD_BITS = 37
+"""Of an address in words: 32, and room for 4096 rows and planes of the longest strides."""
 _PAGE = 12
+
+
+def address_bits(config: NpuConfig) -> int:
+    """Bits of a byte address relative to the base register."""
+    return _WORD_BITS + exact_log2(config.word_bytes)
 
 
 class BurstGenerator(wiring.Component):
@@ -25,18 +30,19 @@ class BurstGenerator(wiring.Component):
 
     def __init__(self, config: NpuConfig) -> None:
         self._bus, self._most = config.bus_bytes, config.max_burst
+        self._bits = bits = address_bits(config)
         super().__init__(
             {
                 "load": In(1),
                 "planes": In(12),
                 "rows": In(12),
                 "row_bytes": In(25),
-                "start": In(ADDRESS_BITS),
-                "plane_stride": In(ADDRESS_BITS),
-                "row_stride": In(ADDRESS_BITS),
+                "start": In(bits),
+                "plane_stride": In(bits),
+                "row_stride": In(bits),
                 "limit": In(64),
                 "valid": Out(1),
-                "address": Out(ADDRESS_BITS),
+                "address": Out(bits),
                 "beats": Out(8),
                 "last": Out(1),
                 "outside": Out(1),
@@ -59,7 +65,7 @@ class BurstGenerator(wiring.Component):
         # what follows: the next burst of the row, or a row's first. That nothing is presented says that it is the
         # very first, as `load` comes too late to choose with
         new_row = ~self.valid | row_done
-        following, next_left, next_size = Signal(ADDRESS_BITS), Signal(25), Signal.like(size)
+        following, next_left, next_size = Signal(self._bits), Signal(25), Signal.like(size)
         m.d.comb += [
             following.eq(Mux(new_row, row_start, self.address + size)),
             next_left.eq(Mux(new_row, self.row_bytes, left - size)),
@@ -93,15 +99,15 @@ class BurstGenerator(wiring.Component):
 
         A row's start is computed while the row before it is presented, the second one's with the first's.
         """
-        ahead, plane_ahead = Signal(ADDRESS_BITS), Signal(ADDRESS_BITS)
+        ahead, plane_ahead = Signal(self._bits), Signal(self._bits)
         rows_left, planes_left = Signal(12), Signal(12)
         """Rows of its plane, and planes, behind the row whose start is `ahead`."""
         start = Mux(self.valid, ahead, self.start)
         plane_start = Mux(self.valid, plane_ahead, self.start)
         rows, planes = Mux(self.valid, rows_left, self.rows), Mux(self.valid, planes_left, self.planes)
         last_row = rows == 0
-        moved = Signal(ADDRESS_BITS, name="moved")
-        m.d.comb += moved.eq(Mux(last_row, plane_start + self.plane_stride, start + self.row_stride))
+        moved = Signal(self._bits, name="moved")
+        m.d.comb += moved.eq(Mux(last_row, plane_start, start) + Mux(last_row, self.plane_stride, self.row_stride))
         with m.If(self.load | (self.take & row_done)):
             m.d.sync += [ahead.eq(moved), rows_left.eq(Mux(last_row, self.rows, rows - 1)), planes_left.eq(planes)]
             with m.If(last_row):

@@ -331,7 +331,9 @@ class Machine(wiring.Component):
         config = self._config
         word, wide = 8 * config.word_bytes, 8 * config.wide_word_bytes
         act = BankedMemory(width=word, banks=config.act_banks, depth=config.act_depth, readers=4, writers=2)
-        acc = BankedMemory(width=wide, banks=config.acc_banks, depth=config.acc_depth, readers=2, writers=2)
+        acc = BankedMemory(
+            width=wide, banks=config.acc_banks, depth=config.acc_depth, readers=2, writers=2, zero_without={0}
+        )
         wgt = BankedMemory(width=word, banks=1, depth=config.wgt_depth, readers=1, writers=1)
         par = BankedMemory(width=wide, banks=1, depth=config.par_depth, readers=1, writers=1)
         started, oldest = Whose.STARTED_BEFORE, Whose.OLDEST
@@ -339,7 +341,7 @@ class Machine(wiring.Component):
         act_in = [(matrix.act, Engine.MATRIX, started), (vector.a, Engine.VECTOR, started)]
         act_in += [(vector.b, Engine.VECTOR, started), (store.act, Engine.STORE, started)]
         act_out = [(load.act, Engine.LOAD, oldest), (vector.act_out, Engine.VECTOR, oldest)]
-        # what MATRIX reads of ACC it writes a few cycles later
+        # what MATRIX reads of ACC it writes a few cycles later; where it does not read, it starts from 0
         acc_in = [(matrix.acc_in, None, started), (vector.acc, Engine.VECTOR, started)]
         acc_out = [(matrix.acc_out, Engine.MATRIX, oldest), (vector.acc_out, Engine.VECTOR, oldest)]
         connections = {

@@ -5,7 +5,7 @@ from amaranth.hdl import ValueLike
 from amaranth.lib.memory import Memory
 from npukit.hw.memory import NO_COLLISION
 
-__all__ = ["delay", "delay_in_memory"]
+__all__ = ["delay", "delay_in_memory", "payload_attributes"]
 
 _SHORT = 4
 _BLOCK_WIDTH = 128
@@ -28,10 +28,9 @@ def delay_in_memory(m: Module, value: ValueLike, cycles: int, name: str) -> Valu
     if cycles <= _SHORT:
         return delay(m, source, cycles, name)
     # what is read in a cycle is written anew in the next one
-    attributes: dict[str, int | str] = {NO_COLLISION: 1}
-    if len(source) >= _BLOCK_WIDTH:
-        attributes["ram_style"] = "block"
-    m.submodules[f"{name}_memory"] = memory = Memory(shape=len(source), depth=cycles, init=[], attrs=attributes)
+    m.submodules[f"{name}_memory"] = memory = Memory(
+        shape=len(source), depth=cycles, init=[], attrs=payload_attributes(len(source))
+    )
     write, read = memory.write_port(), memory.read_port()
     written, following = Signal(range(cycles), name=f"{name}_written"), Signal(range(cycles), name=f"{name}_following")
     m.d.comb += following.eq(Mux(written == cycles - 1, 0, written + 1))
@@ -44,3 +43,8 @@ def delay_in_memory(m: Module, value: ValueLike, cycles: int, name: str) -> Valu
         read.addr.eq(following),
     ]
     return read.data
+
+
+def payload_attributes(width: int) -> dict[str, int | str]:
+    """Of a shallow memory that is never read where it is written: what it is made of."""
+    return {NO_COLLISION: 1, **({"ram_style": "block"} if width >= _BLOCK_WIDTH else {})}

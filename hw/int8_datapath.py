@@ -32,12 +32,11 @@ class Int8VectorDatapath(VectorDatapath):
         lanes, two_lanes = config.vector_lanes, config.fma_lanes
         operation = delay(m, self.operation, OPERANDS, "operation")
         group = delay(m, self.lane_group, OPERANDS, "group")
-        set_index = delay(m, self.set_index, OPERANDS, "set_index")
         descriptor_index = delay(m, self.descriptor_index, OPERANDS, "descriptor_index")
         from_acc = delay(m, self.from_acc, OPERANDS, "from_acc")
         to_acc = delay(m, self.to_acc, OPERANDS, "to_acc")
 
-        descriptors, parameters = self._storage(m)
+        descriptors = self._descriptors(m)
         taps, table = self._taps(m), self._table(m)
         a, b = self._operands(m, from_acc)
 
@@ -56,7 +55,7 @@ class Int8VectorDatapath(VectorDatapath):
         requantized = []
         operation_7 = delay(m, operation, _REQUANTIZE - OPERANDS, "operation_7")
         group_7 = delay(m, group, _REQUANTIZE - OPERANDS, "group_7")
-        set_7 = delay(m, set_index, _REQUANTIZE - OPERANDS, "set_7")
+        parameters = [self._parameter(m, word, _REQUANTIZE) for word in range(3)]
         index_7 = delay(m, descriptor_index, _REQUANTIZE - OPERANDS, "index_7")
         field_7 = self._descriptor_reader(m, descriptors[index_7], operation_7)
         is_sum = operation_7 == Operation.SUM
@@ -65,9 +64,7 @@ class Int8VectorDatapath(VectorDatapath):
         passed_on = []
         for k in range(lanes):
             m.submodules[f"requantize_{k}"] = lane = RequantizeLane()
-            bias, multiplier, shift = (
-                self._lane(m, parameters[set_7][word], group_7, k, lanes, 32) for word in range(3)
-            )
+            bias, multiplier, shift = (self._lane(m, parameter, group_7, k, lanes, 32) for parameter in parameters)
             word = delay(m, single[k], _REQUANTIZE - OPERANDS, f"single_{k}")
             m.d.comb += [
                 lane.accumulator.eq(Mux(direct, word, sums[k]).as_signed()),
@@ -230,8 +227,8 @@ class Int8VectorDatapath(VectorDatapath):
             word = a.word_select(k, 32).as_signed()
             part = Signal(signed(32), name=f"whole_{k}")
             m.d.comb += part.eq(word)
-            with m.If((operation == Operation.CONVERT) & ~to_acc):
-                m.d.comb += part.eq(Mux(word > 127, 127, Mux(word < -128, -128, word)))
+            with m.If((operation == Operation.CONVERT) & ~to_acc):  # of which ACT takes eight bits
+                m.d.comb += part[:8].eq(Mux(word > 127, 127, Mux(word < -128, -128, word)))
             with m.If(operation == Operation.FILL):
                 m.d.comb += part.eq(field("value").as_signed())
             parts.append(part.as_unsigned())

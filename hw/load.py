@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
-from npukit.hw.bursts import ADDRESS_BITS, BurstGenerator, bytes_of
+from npukit.hw.bursts import BurstGenerator, address_bits, bytes_of
 from npukit.hw.engine import engine_members
 from npukit.hw.layout import instruction_layout
 from npukit.hw.loops import LoopNest, ring
@@ -38,7 +38,7 @@ class LoadEngine(wiring.Component):
                 **engine_members(),
                 "limit": In(64),
                 "request_valid": Out(1),
-                "request_address": Out(ADDRESS_BITS),
+                "request_address": Out(address_bits(config)),
                 "request_beats": Out(8),
                 "request_outside": Out(1),
                 "request_take": In(1),

@@ -176,10 +176,9 @@ class MatrixEngine(wiring.Component):
             self.acc_in.offset.eq(offset),
             self.acc_in.bank.eq(bank),
         ]
-        starts_from_zero = delay(m, zero, 2, "zero")
         add = Float32Adder.latency if bf16 else 1
         for column in range(size):
-            old = Mux(starts_from_zero, 0, self.acc_in.data.word_select(column, 32))
+            old = self.acc_in.data.word_select(column, 32)
             new = array.sums.word_select(column, 32)
             total = Signal(32, name=f"total_{column}")
             if bf16:

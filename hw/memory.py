@@ -1,5 +1,6 @@
 """On-chip memory: banks of block RAM with one read and one write port each."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from amaranth import Module, Mux, Signal
@@ -61,13 +62,19 @@ class BankedMemory(wiring.Component):
     Latency: a read takes two cycles (memory, then the selected bank's register), a write one. Who may use
     which bank is decided by the ports' owners, so requests are merged with a plain OR.
 
+    Parameters:
+        zero_without: readers whose data are 0 two cycles after a cycle without `en`; others' stay as they were.
+
     Members:
         read_<k>, write_<k>: `In` of `read_port` and `write_port`.
         read_outside: a bit for each reader: in the cycle before, it asked for a word that is not there.
         write_outside: a bit for each writer: it writes in this cycle to a word that is not there.
     """
 
-    def __init__(self, *, width: int, banks: int, depth: int, readers: int, writers: int) -> None:
+    def __init__(
+        self, *, width: int, banks: int, depth: int, readers: int, writers: int, zero_without: Collection[int] = ()
+    ) -> None:
+        self._zero_without = zero_without
         self._width, self._banks, self._depth = width, banks, depth
         self._readers, self._writers = readers, writers
         members = {f"read_{k}": In(read_port(width)) for k in range(readers)}
@@ -112,6 +119,9 @@ class BankedMemory(wiring.Component):
                     for bank, output in enumerate(outputs):
                         with m.Case(bank):
                             m.d.sync += reader.data.eq(output)
+            if k in self._zero_without:
+                with m.Else():
+                    m.d.sync += reader.data.eq(0)
         return m
 
     def _outside(self, client: wiring.PureInterface):

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
-from npukit.hw.bursts import ADDRESS_BITS, BurstGenerator, bytes_of
+from npukit.hw.bursts import BurstGenerator, address_bits, bytes_of
 from npukit.hw.engine import engine_members
 from npukit.hw.layout import instruction_layout
 from npukit.hw.loops import LoopNest, ring
@@ -39,7 +39,7 @@ class StoreEngine(wiring.Component):
                 **engine_members(),
                 "limit": In(64),
                 "address_valid": Out(1),
-                "address": Out(ADDRESS_BITS),
+                "address": Out(address_bits(config)),
                 "address_beats": Out(8),
                 "address_outside": Out(1),
                 "address_take": In(1),

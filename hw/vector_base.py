@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory as Ram
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, ceil_log2, exact_log2
-from npukit.hw.delay import delay
+from npukit.hw.delay import delay, payload_attributes
 from npukit.hw.vector_loader import WordKind
 from npukit.hw.vector_windows import pass_members, window_slot_bits
 from npukit.isa.config import NpuConfig
@@ -70,10 +70,9 @@ class VectorDatapath(wiring.Component):
 
     # ---- parameters
 
-    def _storage(self, m: Module):
-        """Registers and memories for what PAR returns."""
+    def _descriptors(self, m: Module) -> Array:
+        """Registers for both descriptors."""
         config = self._config
-        wide = 8 * config.wide_word_bytes
         descriptors = Array(Signal(32 * _DESCRIPTOR_LANES, name=f"descriptor_{k}", reset_less=True) for k in range(2))
         per_word = min(config.array, _DESCRIPTOR_LANES)
         with m.If(self.write_kind == WordKind.DESCRIPTOR):
@@ -84,15 +83,21 @@ class VectorDatapath(wiring.Component):
                         .word_select(word, 32 * per_word)
                         .eq(self.write_data[: 32 * per_word])
                     )
-        parameters = Array(
-            Array(Signal(wide, name=f"parameter_{k}_{word}", reset_less=True) for word in range(3)) for k in range(2)
-        )
-        for k in range(2):
-            for word in range(3):
-                chosen = (self.write_set == k) & (self.write_index == word)
-                with m.If((self.write_kind == WordKind.PARAMETER) & chosen):
-                    m.d.sync += parameters[k][word].eq(self.write_data)
-        return descriptors, parameters
+        return descriptors
+
+    def _parameter(self, m: Module, word: int, cycle: int) -> Value:
+        """A block's word of parameters, of the pass that is `cycle` cycles old."""
+        wide = 8 * self._config.wide_word_bytes
+        m.submodules[f"parameter_{word}"] = ram = Ram(shape=wide, depth=2, init=[], attrs=payload_attributes(wide))
+        write, read = ram.write_port(), ram.read_port()
+        m.d.comb += [
+            write.en.eq((self.write_kind == WordKind.PARAMETER) & (self.write_index == word)),
+            write.addr.eq(self.write_set),
+            write.data.eq(self.write_data),
+            read.en.eq(1),
+            read.addr.eq(delay(m, self.set_index, cycle - 1, f"parameter_set_{word}")),
+        ]
+        return read.data
 
     def _taps(self, m: Module) -> list[list[Value]]:
         """The taps of the pass that is 3 cycles old: [tap][lane] of an element, of its lane group.

@@ -1,5 +1,6 @@
 """numba, set up once: kernels are cached in the user's cache folder, never in the package folder."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -22,7 +23,13 @@ def _usable(folder: Path) -> bool:
         return False
 
 
-_kernels = cache_folder() / "kernels"
+def _state() -> str:
+    """Of this folder's sources: numba looks at a kernel's own file, and not at those whose functions it calls."""
+    stamps = sorted((path.name, path.stat().st_mtime_ns) for path in Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]
+
+
+_kernels = cache_folder() / "kernels" / _state()
 _cached = "NUMBA_CACHE_DIR" in os.environ
 if not _cached and _usable(_kernels):
     numba.config.CACHE_DIR = str(_kernels)  # type: ignore[attr-defined]

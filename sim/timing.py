@@ -18,9 +18,11 @@ from npukit.isa.instructions import (
     Vector,
 )
 from npukit.isa.registers import COUNTERS
+from npukit.isa.sdram import READ_BUFFER, REFRESHES_LATE, WRITE_BUFFER
 from npukit.isa.timing import TABLE_LOAD_CYCLES, Timing
+from npukit.sim import sdram_kernel as sdram
 from npukit.sim import timing_kernel as kernel
-from npukit.sim.dram import DramModel
+from npukit.sim.dram import AnyDram, DramModel, SdramDram
 from numpy.typing import NDArray
 
 __all__ = ["Deadlock", "Schedule", "simulate_timing", "stream_cycles"]
@@ -167,12 +169,13 @@ def _table(config: NpuConfig, instructions: Sequence[Instruction]) -> NDArray[np
     return table.view(np.int64)
 
 
-def _constants(config: NpuConfig, dram: DramModel) -> NDArray[np.int64]:
+def _constants(config: NpuConfig, dram: AnyDram) -> NDArray[np.int64]:
     timing = Timing(config)
     values = np.zeros(kernel.C_COUNT, np.int64)
-    values[kernel.C_LATENCY] = dram.latency
-    values[kernel.C_READ_BURSTS] = dram.read_bursts
-    values[kernel.C_WRITE_BURSTS] = dram.write_bursts
+    if isinstance(dram, DramModel):
+        values[kernel.C_LATENCY] = dram.latency
+        values[kernel.C_READ_BURSTS] = dram.read_bursts
+        values[kernel.C_WRITE_BURSTS] = dram.write_bursts
     values[kernel.C_QUEUE_DEPTH] = config.queue_depth
     values[kernel.C_BUS_BYTES] = config.bus_bytes
     values[kernel.C_MAX_BURST] = config.max_burst
@@ -187,19 +190,48 @@ def _constants(config: NpuConfig, dram: DramModel) -> NDArray[np.int64]:
     return values
 
 
-def simulate_timing(config: NpuConfig, instructions: Sequence[Instruction], dram: DramModel | None = None) -> Schedule:
-    """The schedule of a program that ends with END.
+def _chip(config: NpuConfig, dram: AnyDram) -> NDArray[np.int64]:
+    """The controller's parameters, as `npukit.fpga.sdram` derives them; none for the reference DRAM."""
+    if not isinstance(dram, SdramDram):
+        return np.zeros(0, np.int64)
+    times, words = dram.chip.times(dram.megahertz), config.bus_bytes // 2
+    values = np.zeros(sdram.P_COUNT, np.int64)
+    values[sdram.P_FIRST_BEAT] = times.cas_latency + dram.io_cycles + words + 1
+    values[sdram.P_COLUMN_WAIT] = words - 1
+    values[sdram.P_ACTIVATE_WAIT] = max(times.activate_to_column, times.bank_to_bank) - 1
+    values[sdram.P_OPEN_WAIT] = max(times.row_active, times.row_cycle - times.precharge) - 1
+    values[sdram.P_PRECHARGE_WAIT] = times.precharge - 1
+    values[sdram.P_REFRESH_WAIT] = times.refresh_cycle - 1
+    values[sdram.P_RECOVERY_WAIT] = times.write_recovery + words - 2
+    values[sdram.P_TURN_WAIT] = times.cas_latency + words
+    values[sdram.P_INTERVAL] = times.refresh_interval
+    values[sdram.P_LATE] = REFRESHES_LATE
+    values[sdram.P_COLUMN_BITS] = dram.chip.column_bits - (words.bit_length() - 1)
+    values[sdram.P_BANK_BITS] = dram.chip.bank_bits
+    values[sdram.P_ROW_BITS] = dram.chip.row_bits
+    values[sdram.P_READ_BUFFER] = READ_BUFFER
+    values[sdram.P_WRITE_BUFFER] = WRITE_BUFFER
+    values[sdram.P_PHASE] = times.refresh_interval - 1 - dram.phase
+    values[sdram.P_PROGRAM] = dram.program
+    values[sdram.P_BASE] = dram.base
+    return values
+
+
+def simulate_timing(config: NpuConfig, instructions: Sequence[Instruction], dram: AnyDram | None = None) -> Schedule:
+    """The schedule of a program that ends with END, on the reference DRAM unless another one is given.
 
     Raises:
         Deadlock: when an instruction can never issue.
-        ValueError: when the last instruction, and only it, is not END.
+        ValueError: when the last instruction, and only it, is not END; a DRAM that does not go with the configuration.
     """
+    dram = dram or DramModel()
+    dram.check(config)
     if [i for i, one in enumerate(instructions) if one.engine is None] != [len(instructions) - 1]:
         raise ValueError("a program has exactly one END, its last instruction")
     table = _table(config, instructions)
     schedule = np.zeros((len(instructions), kernel.S_COUNT), np.int64)
     counters = np.zeros(kernel.N_COUNT, np.int64)
-    stuck = kernel.simulate(_constants(config, dram or DramModel()), table, schedule, counters)
+    stuck = kernel.simulate(_constants(config, dram), _chip(config, dram), table, schedule, counters)
     if stuck >= 0:
         raise Deadlock(f"instruction {stuck} ({instructions[stuck].mnemonic}) waits for a token that never comes")
     for engine in Engine:

@@ -6,6 +6,7 @@ the same with and without the compiler.
 """
 
 import numpy as np
+from npukit.sim import sdram_kernel as sdram
 from npukit.sim.compiled import njit
 
 __all__ = [
@@ -63,6 +64,56 @@ def _burst(address, remaining, bus, max_burst):
 
 
 @njit
+def _transfer(row, plane, line, done, bus, max_burst):
+    """(address, bytes, beats, words of its first and of its last beat) of the burst of a LOAD's or STORE's row."""
+    address = row[I_ADDRESS] + plane * row[I_PLANE_STRIDE] + line * row[I_ROW_STRIDE] + done
+    size = _burst(address, row[I_ROW_BYTES] - done, bus, max_burst)
+    beats = (address % bus + size + bus - 1) // bus
+    word_bytes = row[I_WORD_BYTES]
+    if word_bytes >= bus:
+        return address, size, beats, np.int64(1), np.int64(1)
+    end = (address + size) % bus
+    if end == 0:
+        end = np.int64(bus)
+    return address, size, beats, min(bus - address % bus, size) // word_bytes, min(end, size) // word_bytes
+
+
+@njit
+def _after(row, plane, line, done):
+    """(plane, row, bytes done of it) after a burst; the plane is past the last one at the end."""
+    if done < row[I_ROW_BYTES]:
+        return plane, line, done
+    line += 1
+    if line < row[I_ROWS]:
+        return plane, line, np.int64(0)
+    return plane + 1, np.int64(0), np.int64(0)
+
+
+@njit
+def _end_load(schedule, counters, index, end, slots, last_end):
+    """A LOAD's last slot is in the cycle before `end`."""
+    start = schedule[index, S_START]
+    waited = end - 1 - start - slots
+    schedule[index, S_END] = end
+    schedule[index, S_DRAM_WAIT] = waited
+    counters[N_LOAD_DRAM] += waited
+    counters[N_BUSY[0]] += end - max(start, last_end[0] + 1) + 1
+    last_end[0] = end
+
+
+@njit
+def _end_store(schedule, counters, index, end, beats, last_end):
+    """A STORE's last response is in cycle `end`."""
+    start = schedule[index, S_START]
+    busy = end - max(start, last_end[3] + 1) + 1
+    counters[N_BUSY[3]] += busy
+    counters[N_STORE_DRAM] += busy - beats
+    schedule[index, S_END] = end
+    schedule[index, S_DRAM_WAIT] = end - start + 1 - beats
+    last_end[3] = end
+
+
+@njit
 def _ports_free(mask, engine, held):
     """Whether no other engine holds a port of the mask."""
     for other in range(4):
@@ -89,12 +140,13 @@ def _release(mask, engine, held, holds):
 
 
 @njit
-def simulate(constants, table, schedule, counters):
+def simulate(constants, chip, table, schedule, counters):
     """Run a program's timing.
 
-    constants: int64[C_COUNT]; table: int64[instructions, I_COUNT], END last and not in the table's
-    engines (ENGINE = 4); schedule: int64[instructions, S_COUNT], written; counters:
-    int64[COUNTER_COUNT], written in the order of `isa.registers.COUNTERS`.
+    constants: int64[C_COUNT]; chip: int64[sdram.P_COUNT] of an SDRAM, or nothing for the reference DRAM;
+    table: int64[instructions, I_COUNT], END last and not in the table's engines (ENGINE = 4); schedule:
+    int64[instructions, S_COUNT], written; counters: int64[COUNTER_COUNT], written in the order of
+    `isa.registers.COUNTERS`.
     Returns -1, or the number of the first instruction that can never issue.
     """
     latency = constants[C_LATENCY]
@@ -156,6 +208,7 @@ def simulate(constants, table, schedule, counters):
     burst_after = np.zeros(RING, np.int64)
     burst_first = np.zeros(RING, np.int64)  # FETCH: first instruction; LOAD: 1 if its last burst
     burst_count = np.zeros(RING, np.int64)  # FETCH: instructions
+    burst_head_words = np.zeros(RING, np.int64)
     burst_done = np.zeros(RING, np.int64)
     accepted = 0
     computed = 0
@@ -205,6 +258,25 @@ def simulate(constants, table, schedule, counters):
     write_accepted = 0
     write_finished = 0
     response_last = np.int64(-1)
+
+    # SDRAM: its controller, beats that are read or on their way, and the burst that STORE sends
+    is_sdram = chip.shape[0] > 0
+    controller = np.zeros(sdram.Q_COUNT, np.int64)
+    beat_ready = np.zeros(RING, np.int64)  # first cycle in which it can be taken
+    beats_asked = 0
+    beats_taken = 0
+    beat_of_burst = np.int64(0)
+    sending = np.int64(0)  # beats of STORE's burst that it has not sent
+    sending_from = np.int64(0)
+    sending_first = True
+    sending_head = np.int64(0)
+    sending_tail = np.int64(0)
+    sending_index = np.int64(0)
+    sending_last = False  # the burst is its STORE's last
+    if is_sdram:
+        controller[sdram.Q_ROW :] = sdram.CLOSED
+        controller[sdram.Q_INTERVAL] = chip[sdram.P_PHASE]
+        controller[sdram.Q_ROOM] = chip[sdram.P_READ_BUFFER]
 
     now = np.int64(0)
     while True:
@@ -383,55 +455,29 @@ def simulate(constants, table, schedule, counters):
                 changed = True
 
         # ---- STORE: one address a cycle; its data follow
-        if store_active:
+        if store_active and not is_sdram:
             index = order[3, started[3] - 1]
             if store_address_from > now:
                 wake = min(wake, store_address_from)
             elif write_accepted - write_finished < write_limit:
-                row_bytes = table[index, I_ROW_BYTES]
-                address = (
-                    table[index, I_ADDRESS]
-                    + store_plane * table[index, I_PLANE_STRIDE]
-                    + store_row * table[index, I_ROW_STRIDE]
-                    + store_done_bytes
-                )
-                size = _burst(address, row_bytes - store_done_bytes, bus, max_burst)
-                beats = (address % bus + size + bus - 1) // bus
-                word_bytes = table[index, I_WORD_BYTES]
-                if word_bytes >= bus:
-                    head_cost = np.int64(1)
-                    rest = beats - 1
-                else:
-                    head_cost = min(bus - address % bus, size) // word_bytes
-                    rest = size // word_bytes - head_cost
-                first = max(now + 1, store_cursor + head_cost)
-                store_cursor = first + rest
+                row = table[index]
+                _, size, beats, head_words, _ = _transfer(row, store_plane, store_row, store_done_bytes, bus, max_burst)
+                rest = beats - 1 if row[I_WORD_BYTES] >= bus else size // row[I_WORD_BYTES] - head_words
+                store_cursor = max(now + 1, store_cursor + head_words) + rest
                 store_beats += beats
                 counters[N_WRITE_BEATS] += beats
                 response_last = max(store_cursor + latency, response_last + 1)
                 response[write_accepted % RING] = response_last
                 write_accepted += 1
                 store_address_from = now + 1
-                store_done_bytes += size
-                if store_done_bytes == row_bytes:
-                    store_done_bytes = 0
-                    store_row += 1
-                    if store_row == table[index, I_ROWS]:
-                        store_row = 0
-                        store_plane += 1
-                        if store_plane == table[index, I_PLANES]:
-                            store_active = False
-                            store_free = store_cursor + 1
-                            read_done[3, read_tail[3]] = store_cursor
-                            read_tail[3] += 1
-                            schedule[index, S_END] = response_last
-                            end_tail[3] += 1
-                            start = schedule[index, S_START]
-                            busy = response_last - max(start, last_end[3] + 1) + 1
-                            counters[N_BUSY[3]] += busy
-                            counters[N_STORE_DRAM] += busy - store_beats
-                            schedule[index, S_DRAM_WAIT] = response_last - start + 1 - store_beats
-                            last_end[3] = response_last
+                store_plane, store_row, store_done_bytes = _after(row, store_plane, store_row, store_done_bytes + size)
+                if store_plane == row[I_PLANES]:
+                    store_active = False
+                    store_free = store_cursor + 1
+                    read_done[3, read_tail[3]] = store_cursor
+                    read_tail[3] += 1
+                    _end_store(schedule, counters, index, response_last, store_beats, last_end)
+                    end_tail[3] += 1
                 changed = True
 
         # ---- issue: tokens taken, the front begins
@@ -506,7 +552,128 @@ def simulate(constants, table, schedule, counters):
                     wake = min(wake, load_requests_from)
                 else:
                     address_owner = LOAD
-        if address_owner != NOBODY and accepted - finished < read_limit:
+        read_taken = address_owner != NOBODY and accepted - finished < read_limit
+        if is_sdram:
+            # the beat that comes first, if it is there and wanted
+            popped = False
+            if beats_taken < beats_asked:
+                slot = computed % RING
+                if beat_ready[beats_taken % RING] > now:
+                    wake = min(wake, beat_ready[beats_taken % RING])
+                elif burst_owner[slot] < 0:
+                    popped = True
+                    for step in range(burst_count[slot]):
+                        if ((step + 1) * 32 + bus - 1) // bus - 1 == beat_of_burst:
+                            arrival[burst_first[slot] + step] = now + 1
+                elif writer_active and burst_owner[slot] == started[0] - 1:
+                    if beat_of_burst == 0 and burst_before[slot] > 0:
+                        writer_cursor += burst_before[slot]
+                        writer_slots += burst_before[slot]
+                        burst_before[slot] = 0
+                    if writer_cursor > now:
+                        wake = min(wake, writer_cursor)
+                    else:
+                        popped = True
+                        words = burst_tail_words[slot]
+                        if beat_of_burst == 0:
+                            words = burst_head_words[slot]
+                        elif beat_of_burst < burst_beats[slot] - 1:
+                            words = max(1, bus // table[order[0, started[0] - 1], I_WORD_BYTES])
+                        writer_cursor = now + words
+                        writer_slots += words
+            if popped:
+                beats_taken += 1
+                beat_of_burst += 1
+                if beat_of_burst == burst_beats[slot]:
+                    beat_of_burst = 0
+                    burst_done[slot] = now
+                    computed += 1
+                    if burst_owner[slot] >= 0:
+                        writer_cursor += burst_after[slot]
+                        writer_slots += burst_after[slot]
+                        if burst_first[slot]:
+                            index = order[0, started[0] - 1]
+                            _end_load(schedule, counters, index, writer_cursor, writer_slots, last_end)
+                            writer_free = writer_cursor
+                            writer_active = False
+                            end_tail[0] += 1
+
+            # STORE's beat, and the address of its next burst behind the last one's data
+            pushed = False
+            write_presented = False
+            write_beat = np.int64(0)
+            write_beats = np.int64(0)
+            write_size = np.int64(0)
+            if sending > 0 and sending_from <= now:
+                words = sending_tail if sending == 1 else max(1, bus // table[sending_index, I_WORD_BYTES])
+                if sending_first:
+                    words = sending_head
+                if store_cursor + words > now:
+                    wake = min(wake, store_cursor + words)
+                elif controller[sdram.Q_WRITTEN] < chip[sdram.P_WRITE_BUFFER]:
+                    pushed = True
+                    store_cursor = now
+                    sending -= 1
+                    sending_first = False
+                    if sending == 0:
+                        store_address_from = now + 1
+                        if sending_last:
+                            store_active = False
+                            store_free = now + 1
+                            read_done[3, read_tail[3]] = now
+                            read_tail[3] += 1
+                            schedule[sending_index, S_DRAM_WAIT] = store_beats
+            elif store_active and sending == 0:
+                if store_address_from > now:
+                    wake = min(wake, store_address_from)
+                else:
+                    write_presented = True
+                    row = table[order[3, started[3] - 1]]
+                    address, write_size, write_beats, head_words, tail_words = _transfer(
+                        row, store_plane, store_row, store_done_bytes, bus, max_burst
+                    )
+                    write_beat = (chip[sdram.P_BASE] + address) // bus
+
+            read_beat = np.int64(0)
+            read_beats = np.int64(0)
+            if address_owner == FETCH:
+                read_beat = (chip[sdram.P_PROGRAM] + fetch_asked * 32) // bus
+                read_beats = (want * 32 + bus - 1) // bus
+            elif address_owner == LOAD:
+                address, _, read_beats, _, _ = _transfer(
+                    table[order[0, issued[0] - 1]], load_plane, load_row, load_done_bytes, bus, max_burst
+                )
+                read_beat = (chip[sdram.P_BASE] + address) // bus
+            happened = sdram.step(
+                chip, controller, address_owner != NOBODY, read_beat, read_beats - 1,
+                write_presented, write_beat, write_beats - 1, popped, pushed,
+            )  # fmt: skip
+            read_taken = happened & sdram.AR_TAKEN != 0
+            if happened & sdram.READ_GOES:
+                beat_ready[beats_asked % RING] = now + chip[sdram.P_FIRST_BEAT]
+                beats_asked += 1
+            if happened & sdram.AW_TAKEN:
+                sending_index = order[3, started[3] - 1]
+                row = table[sending_index]
+                sending = write_beats
+                sending_from = now + 1
+                sending_first = True
+                sending_head = head_words
+                sending_tail = tail_words
+                store_beats += write_beats
+                counters[N_WRITE_BEATS] += write_beats
+                store_plane, store_row, store_done_bytes = _after(
+                    row, store_plane, store_row, store_done_bytes + write_size
+                )
+                sending_last = store_plane == row[I_PLANES]
+            if happened & sdram.WRITE_GOES and happened & sdram.LAST and sending_last:
+                # the burst that goes is the one that was sent last: none is accepted before it is done
+                beats = schedule[sending_index, S_DRAM_WAIT]
+                _end_store(schedule, counters, sending_index, now + 1, beats, last_end)
+                end_tail[3] += 1
+            if happened != 0 or popped or pushed:
+                changed = True
+        if read_taken:
             slot = accepted % RING
             burst_accept[slot] = now
             if address_owner == FETCH:
@@ -521,26 +688,15 @@ def simulate(constants, table, schedule, counters):
                 index = order[0, issued[0] - 1]
                 row_bytes = table[index, I_ROW_BYTES]
                 word_bytes = table[index, I_WORD_BYTES]
-                address = (
-                    table[index, I_ADDRESS]
-                    + load_plane * table[index, I_PLANE_STRIDE]
-                    + load_row * table[index, I_ROW_STRIDE]
-                    + load_done_bytes
+                address, size, beats, head_words, tail_words = _transfer(
+                    table[index], load_plane, load_row, load_done_bytes, bus, max_burst
                 )
-                size = _burst(address, row_bytes - load_done_bytes, bus, max_burst)
-                beats = (address % bus + size + bus - 1) // bus
                 burst_owner[slot] = issued[0] - 1
                 burst_beats[slot] = beats
                 counters[N_READ_BEATS] += beats
-                if word_bytes >= bus:
-                    burst_slots[slot] = beats
-                    burst_tail_words[slot] = 1
-                else:
-                    burst_slots[slot] = size // word_bytes
-                    tail = (address + size) % bus
-                    if tail == 0:
-                        tail = bus
-                    burst_tail_words[slot] = min(tail, size) // word_bytes
+                burst_slots[slot] = beats if word_bytes >= bus else size // word_bytes
+                burst_head_words[slot] = head_words
+                burst_tail_words[slot] = tail_words
                 left, right = table[index, I_PAD_LEFT], table[index, I_PAD_RIGHT]
                 row_slots = left + right + row_bytes // word_bytes
                 before = np.int64(0)
@@ -571,7 +727,7 @@ def simulate(constants, table, schedule, counters):
             changed = True
 
         # ---- read data: bursts whose consumer is there, in order
-        while computed < accepted:
+        while computed < accepted and not is_sdram:
             slot = computed % RING
             begin = max(burst_accept[slot] + latency, channel_end + 1)
             if burst_owner[slot] < 0:
@@ -589,13 +745,7 @@ def simulate(constants, table, schedule, counters):
                 burst_done[slot] = channel_end
                 writer_slots += burst_before[slot] + burst_slots[slot] + burst_after[slot]
                 if burst_first[slot]:
-                    start = schedule[index, S_START]
-                    waited = writer_cursor - 1 - start - writer_slots
-                    schedule[index, S_END] = writer_cursor
-                    schedule[index, S_DRAM_WAIT] = waited
-                    counters[N_LOAD_DRAM] += waited
-                    counters[N_BUSY[0]] += writer_cursor - max(start, last_end[0] + 1) + 1
-                    last_end[0] = writer_cursor
+                    _end_load(schedule, counters, index, writer_cursor, writer_slots, last_end)
                     writer_free = writer_cursor
                     writer_active = False
                     end_tail[0] += 1
@@ -605,7 +755,7 @@ def simulate(constants, table, schedule, counters):
         if changed:
             now += 1
         elif wake < NEVER:
-            now = wake
+            now = now + 1 if is_sdram else wake
         else:
             for engine in range(4):
                 if issued[engine] < queued[engine]:

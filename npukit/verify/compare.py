@@ -13,7 +13,7 @@ from npukit.driver.rtl_device import RtlDevice
 from npukit.isa.assembly import format_instruction
 from npukit.isa.instructions import Instruction, encode
 from npukit.isa.registers import address_of
-from npukit.sim.dram import DramModel
+from npukit.sim.dram import AnyDram
 from npukit.sim.functional import FunctionalSimulator
 from npukit.sim.timing import Schedule, simulate_timing
 from npukit.verify.readback import WrittenWords, read_back
@@ -39,7 +39,7 @@ class Outcome:
 def _run(device: RtlDevice, instructions: Sequence[Instruction], memory: NDArray[np.uint8]) -> dict[str, int]:
     """Run a program whose DRAM image is `memory`, base 0, code behind it."""
     code = np.frombuffer(b"".join(encode(one) for one in instructions), np.uint8)
-    limit = -(-memory.size // ALIGNMENT) * ALIGNMENT
+    limit = _code_address(memory)
     device.write_memory(0, memory)
     device.write_memory(limit, code)
     write_wide(device, "PROGRAM_HASH", device.config.hash)
@@ -55,8 +55,12 @@ def _run(device: RtlDevice, instructions: Sequence[Instruction], memory: NDArray
     return read_counters(device)
 
 
+def _code_address(memory: NDArray[np.uint8]) -> int:
+    return -(-memory.size // ALIGNMENT) * ALIGNMENT
+
+
 def compare_program(
-    device: RtlDevice, instructions: Sequence[Instruction], memory: NDArray[np.uint8], dram: DramModel
+    device: RtlDevice, instructions: Sequence[Instruction], memory: NDArray[np.uint8], dram: AnyDram
 ) -> Outcome:
     """Run a program, END included, on both sides.
 
@@ -64,7 +68,7 @@ def compare_program(
     program, of which only the bits are compared.
     """
     config = device.config
-    schedule = simulate_timing(config, instructions, dram)
+    schedule = simulate_timing(config, instructions, dram.at(_code_address(memory), 0))
     expected_memory = memory.copy()
     machine = FunctionalSimulator(config, expected_memory)
     written = WrittenWords(config)

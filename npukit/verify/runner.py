@@ -15,7 +15,7 @@ from npukit.driver.rtl_device import RtlDevice
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import End, Instruction
 from npukit.isa.program import Program
-from npukit.sim.dram import DramModel
+from npukit.sim.dram import AnyDram, DramModel
 from npukit.sim.judge import judge
 from npukit.sim.timing import simulate_timing
 from npukit.verify.compare import Outcome, compare_program
@@ -73,17 +73,18 @@ def verify(
     folder: Path | None = None,
     progress: Callable[[int], None] = lambda _: None,
     traced: Callable[[Path], RtlDevice] | None = None,
+    dram: AnyDram | None = None,
 ) -> Verification:
-    """Compare `programs` random programs, each with a DRAM of its own; stops at the first that differs, which it
-    shrinks and saves in `folder`, with the waveform if `traced` makes a device that writes one."""
+    """Compare `programs` random programs, each with a DRAM of its own unless one is given; stops at the first that
+    differs, which it shrinks and saves in `folder`, with the waveform if `traced` makes a device that writes one."""
     result = Verification(device.config, seed)
     for index in range(programs):
         made = random_program(device.config, f"{seed}/{index}")
-        dram = random_dram(f"{seed}/{index}")
+        behind = dram or random_dram(f"{seed}/{index}")
         start = perf_counter()
-        simulate_timing(device.config, made.instructions, dram)
+        simulate_timing(device.config, made.instructions, behind)
         timed = perf_counter()
-        outcome = compare_program(device, made.instructions, made.memory, dram)
+        outcome = compare_program(device, made.instructions, made.memory, behind)
         result.sim_seconds += timed - start
         result.rtl_seconds += outcome.rtl_seconds
         result.programs += 1
@@ -97,12 +98,12 @@ def verify(
             cover_values("stored", after[after != before], result.coverage)
         progress(index + 1)
         if outcome.first is not None:
-            instructions, outcome = shrink(device, made.instructions, made.memory, dram, outcome)
+            instructions, outcome = shrink(device, made.instructions, made.memory, behind, outcome)
             assert outcome.first is not None
             result.first_divergence = {
                 "program": f"{seed}/{index}",
                 "length": len(instructions),
-                "dram": vars(dram),
+                "dram": vars(behind),
                 **outcome.first,
             }
             if folder is not None:
@@ -111,7 +112,7 @@ def verify(
                 if traced is not None:
                     waveform = path.with_suffix(".vcd")
                     with traced(waveform) as tracing:
-                        compare_program(tracing, instructions, made.memory, dram)
+                        compare_program(tracing, instructions, made.memory, behind)
                     result.first_divergence["waveform"] = str(waveform)
             break
     return result

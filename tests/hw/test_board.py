@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 from npukit.fpga.interconnect import REGISTERS
-from npukit.fpga.sdram_chip import SdramChip, SdramModel, SdramPins
+from npukit.fpga.sdram_chip import SdramModel, SdramPins
 from npukit.fpga.system import System
 from npukit.fpga.uart import HostBridge
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import encode
 from npukit.isa.registers import address_of
+from npukit.isa.sdram import SdramChip
 from npukit.sim.functional import FunctionalSimulator
 
 from npukit.verify.generator import random_program

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 from npukit.fpga.sdram import SdramController
-from npukit.fpga.sdram_chip import SdramChip, SdramModel, SdramPins, SdramViolation
+from npukit.fpga.sdram_chip import SdramModel, SdramPins, SdramViolation
+from npukit.isa.sdram import SdramChip
 
 CHIP = SdramChip(row_bits=11, refresh_period=16e6, power_up=100.0)
 """Fewer rows, as often refreshed; no long wait before the first command."""

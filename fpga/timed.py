@@ -1,0 +1,117 @@
+"""The core with the SDRAM controller's timing in front of a memory that only has the data: for simulation.
+
+The controller answers the core's handshakes as it does on a board, command by command; what is read comes from, and
+what is written goes to, AXI outside, which is faster and ahead. So the times of programs can be held to the
+simulator's in the same model, with the same tests, as those of the reference DRAM.
+"""
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+from npukit.fpga.interconnect import MemoryArbiter
+from npukit.fpga.sdram import SdramController
+from npukit.hw.axi import INCREMENTING, SLAVE_ERROR, axi4_signature, axi_lite_signature, size_of
+from npukit.hw.core import Core
+from npukit.isa.config import NpuConfig
+from npukit.isa.instructions import ENGINES
+from npukit.isa.sdram import SdramChip
+
+__all__ = ["SdramTimedCore"]
+
+_DEPTH = 32
+_START = 2
+"""Cycles from the address of a write to CONTROL to cycle 0."""
+
+
+class SdramTimedCore(wiring.Component):
+    """The members of `npukit.hw.core.Core`.
+
+    A register is written only in that cycle of the refresh interval which lets a program begin `phase` cycles into it:
+    all rows are closed then. A beat that is not there in time is answered with an error.
+    """
+
+    def __init__(self, config: NpuConfig, chip: SdramChip, megahertz: float, *, io_cycles: int, phase: int) -> None:
+        times = chip.times(megahertz)
+        settled = 2 * (times.row_cycle + times.refresh_cycle + times.precharge) + _START
+        if not settled <= phase < times.refresh_interval:
+            raise ValueError(f"the refresh phase must be from {settled} to {times.refresh_interval - 1}, not {phase}")
+        self._config, self._phase, self._interval = config, phase, times.refresh_interval
+        self._controller = SdramController(chip, megahertz, config.bus_bytes, io_cycles=io_cycles)
+        count = len(ENGINES)
+        super().__init__(
+            {
+                "s_axil": In(axi_lite_signature()),
+                "m_axi": Out(axi4_signature(config.bus_bytes)),
+                **{f"trace_{name}": Out(count) for name in ("queue", "issue", "start", "end")},
+                "trace_running": Out(1),
+                "trace_done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        size = self._config.bus_bytes
+        m.submodules.core = core = Core(self._config)
+        m.submodules.arbiter = arbiter = MemoryArbiter(size)
+        m.submodules.sdram = sdram = self._controller
+        wiring.connect(m, arbiter.memory, sdram.bus)
+        for name in ("queue", "issue", "start", "end", "running", "done"):
+            m.d.comb += getattr(self, f"trace_{name}").eq(getattr(core, f"trace_{name}"))
+        self._registers(m, core)
+        self._memory(m, core.m_axi, arbiter.npu)
+        return m
+
+    def _registers(self, m: Module, core: Core) -> None:
+        since = Signal(range(self._interval + 1), init=self._interval)
+        """Cycles since a refresh became due."""
+        with m.If(self._controller.refresh_due):
+            m.d.sync += since.eq(0)
+        with m.Elif(since != self._interval):
+            m.d.sync += since.eq(since + 1)
+        now = Signal()
+        m.d.comb += now.eq(since == self._phase - _START)
+        outer, inner = self.s_axil, core.s_axil
+        for name, member in inner.signature.members.items():
+            mine, other = getattr(inner, name), getattr(outer, name)
+            m.d.comb += mine.eq(other) if member.flow is In else other.eq(mine)
+        m.d.comb += [inner.awvalid.eq(outer.awvalid & now), outer.awready.eq(inner.awready & now)]
+
+    def _memory(self, m: Module, core: wiring.PureInterface, timed: wiring.PureInterface) -> None:
+        """Handshakes of `core` with `timed`; addresses and data with the outside, through buffers."""
+        outer, size = self.m_axi, self._config.bus_bytes
+        for name, member in timed.signature.members.items():
+            if name != "rdata" and name != "rresp":
+                mine, other = getattr(core, name), getattr(timed, name)
+                m.d.comb += other.eq(mine) if member.flow is In else mine.eq(other)
+        for side in ("ar", "aw"):
+            m.submodules[f"{side}_buffer"] = buffer = SyncFIFO(width=72, depth=_DEPTH)
+            address, length = getattr(core, f"{side}addr"), getattr(core, f"{side}len")
+            m.d.comb += [
+                buffer.w_en.eq(getattr(core, f"{side}valid") & getattr(core, f"{side}ready")),
+                buffer.w_data.eq(Cat(address, length)),
+                getattr(outer, f"{side}valid").eq(buffer.r_rdy),
+                buffer.r_en.eq(getattr(outer, f"{side}ready")),
+                Cat(getattr(outer, f"{side}addr"), getattr(outer, f"{side}len")).eq(buffer.r_data),
+                getattr(outer, f"{side}size").eq(size_of(size)),
+                getattr(outer, f"{side}burst").eq(INCREMENTING),
+            ]
+        m.submodules.r_buffer = data = SyncFIFO(width=8 * size + 2, depth=512)
+        m.d.comb += [
+            data.w_en.eq(outer.rvalid),
+            data.w_data.eq(Cat(outer.rdata, outer.rresp)),
+            outer.rready.eq(data.w_rdy),
+            data.r_en.eq(core.rvalid & core.rready),
+            Cat(core.rdata, core.rresp).eq(data.r_data),
+        ]
+        with m.If(~data.r_rdy):
+            m.d.comb += core.rresp.eq(SLAVE_ERROR)
+        m.submodules.w_buffer = data = SyncFIFO(width=9 * size + 1, depth=_DEPTH)
+        m.d.comb += [
+            data.w_en.eq(core.wvalid & core.wready),
+            data.w_data.eq(Cat(core.wdata, core.wstrb, core.wlast)),
+            outer.wvalid.eq(data.r_rdy),
+            data.r_en.eq(outer.wready),
+            Cat(outer.wdata, outer.wstrb, outer.wlast).eq(data.r_data),
+            outer.bready.eq(1),
+        ]

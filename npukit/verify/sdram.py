@@ -1,0 +1,40 @@
+"""The hardware behind a board's SDRAM controller, as a device."""
+
+from typing import Any
+
+from npukit.driver.rtl_device import RtlDevice
+from npukit.hw.verilog import MODULE, component_verilog
+from npukit.isa.config import NpuConfig
+from npukit.sim.dram import AnyDram, DramModel, SdramDram
+
+__all__ = ["SdramRtlDevice"]
+
+_FAST = DramModel(latency=1, read_bursts=32, write_bursts=32)
+"""Where the data are: ahead of the controller, which alone decides when."""
+
+
+class SdramRtlDevice(RtlDevice):
+    """`RtlDevice` with the SDRAM controller between the core and its memory.
+
+    Raises:
+        ValueError: a bus that the controller does not have.
+        ToolError: a tool is missing or fails.
+    """
+
+    def __init__(self, config: NpuConfig, dram: SdramDram, **options: Any) -> None:
+        dram.check(config)
+        from npukit.fpga.timed import SdramTimedCore
+
+        core = SdramTimedCore(config, dram.chip, dram.megahertz, io_cycles=dram.io_cycles, phase=dram.phase)
+        self._behind = dram
+        super().__init__(config, _FAST, verilog=component_verilog(core, MODULE), **options)
+
+    def set_dram(self, dram: AnyDram) -> None:
+        """Only the one that it was made with.
+
+        Raises:
+            ValueError: another one.
+        """
+        if dram not in (_FAST, self._behind):
+            raise ValueError("a device with an SDRAM controller has no other memory")
+        super().set_dram(_FAST)
