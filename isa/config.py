@@ -170,8 +170,11 @@ _8X8 = replace(
 _4X4 = replace(
     _BASE, array=4, act_depth=2048, wgt_depth=8192, acc_depth=512, par_depth=512, vector_lanes=4, fma_lanes=4
 )
-_SDRAM = {"bus_bytes": 4, "max_burst": 32, "fma_lanes": 1}
-"""On a board whose memory gives two bytes a cycle."""
+_SMALL = {
+    "bus_bytes": 4, "max_burst": 32, "act_depth": 4096, "act_banks": 4, "acc_depth": 1024, "acc_banks": 2,
+    "vector_lanes": 1, "fma_lanes": 1, "fma_fixed": 0,
+}  # fmt: skip
+"""On a board of 84 000 LUTs whose memory gives two bytes a cycle; `docs/silicon.md` says what each choice costs."""
 
 PRESETS: dict[str, NpuConfig] = {
     "int8-4x4": _4X4,
@@ -181,9 +184,9 @@ PRESETS: dict[str, NpuConfig] = {
     "bf16-4x4": replace(_4X4, dtype="bf16"),
     "bf16-8x8": replace(_8X8, dtype="bf16"),
     "bf16-16x16": replace(_BASE, dtype="bf16"),
-    "ulx3s-int8-8x8": replace(_8X8, **_SDRAM, vector_lanes=2),
-    "ulx3s-int8-4x4": replace(_4X4, **_SDRAM, vector_lanes=1),
-    "ulx3s-bf16-4x4": replace(_4X4, **_SDRAM, dtype="bf16", vector_lanes=1, vector_taps=1),
+    "ulx3s-int8-8x8": replace(_8X8, **_SMALL),
+    "ulx3s-int8-4x4": replace(_4X4, **_SMALL),
+    "ulx3s-bf16-4x4": replace(_4X4, **_SMALL, dtype="bf16", vector_taps=1),
 }
 """The named configurations; `int8-16x16` is the default. Those of boards begin with the board's name."""
 
