@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from amaranth.lib import wiring
-from npukit.fpga.ecp5 import Area, Device, OutOfTime, Routed, ToolError, place_and_route, synthesise
+from npukit.fpga.boards import Device
+from npukit.fpga.ecp5 import Area, OutOfTime, Routed, ToolError, place_and_route, synthesise
 from npukit.fpga.pins import BLOCK, RegisteredPins
 from npukit.hw.bf16 import Bf16Multiplier, Float32Adder, Float32Multiplier
 from npukit.hw.bf16_array import Bf16ProcessingElement

@@ -178,7 +178,12 @@ class Executor:
     @property
     def programs(self) -> dict[str, Program]:
         """The programs by node name, in order of execution."""
-        return {step[0].name: step[1].program for step in self._steps if isinstance(step, tuple)}
+        return {name: loaded.program for name, loaded in self.loaded.items()}
+
+    @property
+    def loaded(self) -> dict[str, LoadedProgram]:
+        """The same as they lie in the device's memory."""
+        return {step[0].name: step[1] for step in self._steps if isinstance(step, tuple)}
 
     def _checked(self, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
         names = [value.name for value in self.inputs]

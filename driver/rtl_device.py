@@ -14,7 +14,7 @@ from npukit.driver.rtl_build import ToolError, build_library
 from npukit.hw.verilog import core_verilog
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, Engine, Instruction
-from npukit.sim.dram import DramModel
+from npukit.sim.dram import AnyDram, DramModel
 from numpy.typing import NDArray
 
 __all__ = ["EVENTS", "EngineTrace", "RtlDevice", "Stalls", "ToolError"]
@@ -180,8 +180,14 @@ class RtlDevice:
         """Bytes of memory."""
         return self.memory.size
 
-    def set_dram(self, dram: DramModel) -> None:
-        """Another latency and other limits from now on; not while the core runs."""
+    def set_dram(self, dram: AnyDram) -> None:
+        """Another latency and other limits from now on; not while the core runs.
+
+        Raises:
+            ValueError: an SDRAM, whose controller is hardware of its own.
+        """
+        if not isinstance(dram, DramModel):
+            raise ValueError("this device has the reference DRAM alone")
         self._library.npu_set_dram(
             self._model,
             dram.latency,

@@ -19,7 +19,7 @@ from npukit.isa.instructions import (
 from npukit.isa.registers import COUNTERS, REGISTERS, ErrorCause, address_of
 from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import dram_operand, operands
-from npukit.sim.dram import DramModel
+from npukit.sim.dram import AnyDram, DramModel
 from npukit.sim.functional import FunctionalError, FunctionalSimulator
 from npukit.sim.timing import Deadlock, Schedule, simulate_timing
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ _DONE, _ERROR = 2, 4
 
 
 class SimDevice:
-    """A machine of the given configuration in front of the reference DRAM.
+    """A machine of the given configuration in front of a DRAM, by default the reference one.
 
     A program with one error ends with the hardware's cause and instruction. Of several errors it reports the first
     in program order, those of FETCH (illegal instruction, END) before all others, where the hardware reports the
@@ -47,17 +47,18 @@ class SimDevice:
     def __init__(
         self,
         config: NpuConfig,
-        dram: DramModel | None = None,
+        dram: AnyDram | None = None,
         memory_bytes: int = 1 << 32,
         compute: bool = True,
     ) -> None:
         self._config = config
-        self._dram = dram or DramModel()
+        self._dram: AnyDram = dram or DramModel()
+        self._dram.check(config)
         self._memory_bytes = memory_bytes
         self._memory = np.zeros(0, np.uint8)
         self._registers: dict[int, int] = {}
         self._decoded: dict[bytes, tuple[Instruction, ...]] = {}
-        self._schedules: dict[bytes, Schedule] = {}
+        self._schedules: dict[tuple[bytes, AnyDram], Schedule] = {}
         self._latest: Schedule | None = None
         self.compute = compute
         self.observer: Callable[[int, Instruction, Callable[[], NDArray]], None] | None = None
@@ -173,11 +174,12 @@ class SimDevice:
         if self.compute and not self._execute(instructions, base, limit):
             return
         try:
-            if code not in self._schedules:
-                self._schedules[code] = simulate_timing(self._config, instructions, self._dram)
+            dram = self._dram.at(self._get("PROGRAM"), base)
+            if (code, dram) not in self._schedules:
+                self._schedules[code, dram] = simulate_timing(self._config, instructions, dram)
         except Deadlock as error:
             raise DeviceError(f"the program never ends: {error}") from None
-        self._latest = self._schedules[code]
+        self._latest = self._schedules[code, dram]
         overflow = token_overflow(instructions, self._latest)
         if overflow is not None:
             self._fail(ErrorCause.TOKEN_OVERFLOW, overflow)

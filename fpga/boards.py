@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from npukit.fpga.ecp5 import Device
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.sdram import SdramChip
 
-__all__ = ["BOARDS", "Board", "BoardError", "board_of"]
+__all__ = ["BOARDS", "Board", "BoardError", "Device", "board_of"]
 
 
 class BoardError(ValueError):
@@ -14,8 +13,18 @@ class BoardError(ValueError):
 
 
 @dataclass(frozen=True)
+class Device:
+    """Size, package and speed grade, as nextpnr names them."""
+
+    size: str = "85k"
+    package: str = "CABGA381"
+    speed: int = 6
+
+
+@dataclass(frozen=True)
 class Board:
-    """A board. oscillator: MHz. megahertz: of the system's clock; baud: of the serial line."""
+    """A board. oscillator: MHz. megahertz: of the system's clock; baud: of the serial line; io_cycles: of registers in
+    the pins' cells to the SDRAM, there and back."""
 
     name: str
     about: str
@@ -23,6 +32,7 @@ class Board:
     oscillator: float
     megahertz: float
     baud: int
+    io_cycles: int = 2
     sdram: SdramChip = field(default_factory=SdramChip)
 
     @property

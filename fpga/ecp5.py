@@ -11,6 +11,7 @@ from typing import Any
 
 from amaranth import Elaboratable
 from amaranth.back import rtlil
+from npukit.fpga.boards import Device
 from npukit.fpga.ecp5_cells import Ecp5Cells
 from npukit.hw.memory import NO_COLLISION
 from npukit.hw.toolchain import ToolError, find_tool, tail
@@ -18,7 +19,6 @@ from npukit.hw.toolchain import ToolError, find_tool, tail
 __all__ = [
     "INSTALL",
     "Area",
-    "Device",
     "OutOfTime",
     "Routed",
     "ToolError",
@@ -35,15 +35,6 @@ INSTALL = "pip install npukit[fpga]"
 
 class OutOfTime(ToolError):
     """A tool that was stopped."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """Size, package and speed grade, as nextpnr names them."""
-
-    size: str = "85k"
-    package: str = "CABGA381"
-    speed: int = 6
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ what is written goes to, AXI outside, which is faster and ahead. So the times of
 simulator's in the same model, with the same tests, as those of the reference DRAM.
 """
 
+from dataclasses import replace
+
 from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -17,26 +19,30 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES
 from npukit.isa.sdram import SdramChip
 
-__all__ = ["SdramTimedCore"]
+__all__ = ["SdramTimedCore", "least_phase"]
 
 _DEPTH = 32
 _START = 2
 """Cycles from the address of a write to CONTROL to cycle 0."""
 
 
+def least_phase(chip: SdramChip, megahertz: float) -> int:
+    """From here on in the refresh interval, all rows are closed if nothing is asked for."""
+    times = chip.times(megahertz)
+    return 2 * (times.row_cycle + times.refresh_cycle + times.precharge) + _START
+
+
 class SdramTimedCore(wiring.Component):
     """The members of `npukit.hw.core.Core`.
 
     A register is written only in that cycle of the refresh interval which lets a program begin `phase` cycles into it:
-    all rows are closed then. A beat that is not there in time is answered with an error.
+    all rows are closed then, `least_phase` says from when on. A beat that is not there in time is answered with an
+    error.
     """
 
     def __init__(self, config: NpuConfig, chip: SdramChip, megahertz: float, *, io_cycles: int, phase: int) -> None:
-        times = chip.times(megahertz)
-        settled = 2 * (times.row_cycle + times.refresh_cycle + times.precharge) + _START
-        if not settled <= phase < times.refresh_interval:
-            raise ValueError(f"the refresh phase must be from {settled} to {times.refresh_interval - 1}, not {phase}")
-        self._config, self._phase, self._interval = config, phase, times.refresh_interval
+        chip = replace(chip, power_up=0.0)  # nobody waits for its supply
+        self._config, self._phase, self._interval = config, phase, chip.times(megahertz).refresh_interval
         self._controller = SdramController(chip, megahertz, config.bus_bytes, io_cycles=io_cycles)
         count = len(ENGINES)
         super().__init__(

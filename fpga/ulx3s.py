@@ -12,16 +12,13 @@ from npukit.isa.config import NpuConfig
 
 __all__ = ["Ulx3sTop", "constrained"]
 
-_IO_CYCLES = 2
-"""Registers in the pins' cells, one there and one back."""
-
 
 class Ulx3sTop(Elaboratable):
     """The system with its clock, whose SDRAM gets a clock a quarter of a period later."""
 
     def __init__(self, board: Board, config: NpuConfig) -> None:
         self._board = board
-        self._system = System(config, board.sdram, board.megahertz, board.baud, io_cycles=_IO_CYCLES)
+        self._system = System(config, board.sdram, board.megahertz, board.baud, io_cycles=board.io_cycles)
 
     def elaborate(self, platform: ULX3S_85F_Platform) -> Module:
         m = Module()

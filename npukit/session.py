@@ -22,7 +22,8 @@ from npukit.isa.config import ConfigError, NpuConfig, load_config
 from npukit.isa.program import Program
 from npukit.npufile import read_model
 from npukit.profiling.layers import Profile, layer_profiles
-from npukit.sim.dram import DramModel
+from npukit.sim.dram import AnyDram, DramModel, SdramDram
+from npukit.sim.timing import Schedule, simulate_timing
 
 __all__ = ["DEVICES", "FALLBACKS", "Session", "cached_search", "quantized_tensors"]
 
@@ -52,7 +53,7 @@ class Session:
         config: preset name, TOML file or `NpuConfig`; default `int8-16x16`, or what a compiled model
             was compiled for.
         device: `sim`, `rtl` (the hardware in Verilator, built on first use), or an object with the device protocol.
-        dram: parameters of the simulated DRAM.
+        dram: what lies behind the accelerator: the reference DRAM, or a board's SDRAM with its controller.
         shapes: input shapes that the model leaves open.
         compute: False runs timing alone; outputs are then zeros. The RTL always computes.
         fallback: what runs the nodes that the accelerator cannot: `cpu`, `cuda` (ONNX Runtime's GPU build), or `none`,
@@ -72,7 +73,7 @@ class Session:
         config: str | NpuConfig | None = None,
         device: str | Device = "sim",
         *,
-        dram: DramModel | None = None,
+        dram: AnyDram | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
         compute: bool = True,
         capture: bool = False,
@@ -113,6 +114,7 @@ class Session:
                 raise UsageError(f"the devices are {', '.join(DEVICES)}, not {device!r}")
             device = _make_device(device, self.config, dram, compute, vcd, vcd_cycles)
         self.device = device
+        self.dram: AnyDram = dram or DramModel()
         expose = frozenset({*quantized_tensors(proto), *_program_inputs(proto)}) if capture else frozenset()
         self._executor = Executor(proto, device, expose, providers)
         self._compile_seconds = perf_counter() - start
@@ -129,6 +131,15 @@ class Session:
     def programs(self) -> dict[str, Program]:
         """The accelerated subgraphs' programs by name."""
         return self._executor.programs
+
+    def schedules(self) -> dict[str, Schedule]:
+        """The simulated timing of each program where it lies in memory, by the same names."""
+        return {
+            name: simulate_timing(
+                self.config, loaded.program.instructions, self.dram.at(loaded.code_address, loaded.base)
+            )
+            for name, loaded in self._executor.loaded.items()
+        }
 
     @property
     def offload(self) -> Partition | Offload:
@@ -206,7 +217,7 @@ def cached_search(progress: Callable[[str], None] = lambda _: None) -> Search:
 def _make_device(
     name: str,
     config: NpuConfig,
-    dram: DramModel | None,
+    dram: AnyDram | None,
     compute: bool,
     vcd: str | Path | None,
     vcd_cycles: tuple[int, int] | None,
@@ -215,7 +226,10 @@ def _make_device(
         return SimDevice(config, dram, compute=compute)
     # heavy, and not needed by the simulator
     from npukit.driver.rtl_device import RtlDevice
+    from npukit.verify.sdram import SdramRtlDevice
 
+    if isinstance(dram, SdramDram):
+        return SdramRtlDevice(config, dram, vcd=vcd, vcd_cycles=vcd_cycles)
     return RtlDevice(config, dram, vcd=vcd, vcd_cycles=vcd_cycles)
 
 

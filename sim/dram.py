@@ -48,7 +48,8 @@ class DramModel:
 class SdramDram:
     """A single data rate SDRAM behind the kit's controller, as boards have it: open rows, refreshes, burst by burst.
 
-    A program begins with all rows closed and no refresh due.
+    A program begins with all rows closed and no refresh due. On a board it may begin at any time: a refresh then comes
+    earlier or later, and with it a few cycles.
 
     Raises:
         ValueError: a clock that the chip does not take, or a phase out of its range.
@@ -59,7 +60,7 @@ class SdramDram:
     """Of the controller, which is the accelerator's."""
     io_cycles: int = 2
     """Registers between the controller and the chip, there and back."""
-    phase: int = 0
+    phase: int = 64
     """Cycles of the refresh interval that are over when the program starts."""
     program: int = 0
     base: int = 0

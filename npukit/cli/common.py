@@ -9,15 +9,18 @@ from typing import Any
 from npukit.compiler.search import Search
 from npukit.errors import UsageError
 from npukit.isa.config import ConfigError, NpuConfig, load_config
+from npukit.sim.dram import AnyDram, DramModel, SdramDram
 
 __all__ = [
     "add_config",
+    "add_dram",
     "add_min_macs",
     "add_optimize",
     "add_output",
     "add_partition",
     "add_shapes",
     "chosen_config",
+    "dram_of",
     "min_macs_of",
     "print_json",
     "say",
@@ -141,6 +144,49 @@ def chosen_config(options: argparse.Namespace, default: NpuConfig | None = None)
         except ValueError:
             values[name] = value
     return NpuConfig.from_dict(values, base=base)
+
+
+def add_dram(parser: argparse.ArgumentParser) -> None:
+    """Options for the memory behind the accelerator."""
+    group = parser.add_argument_group("memory")
+    group.add_argument(
+        "--dram", choices=("reference", "sdram"), default="reference",
+        help="of fixed latency, or a board's SDRAM with its controller (default: reference)",
+    )  # fmt: skip
+    group.add_argument(
+        "--dram-latency", type=int, metavar="N",
+        help="reference: cycles from an address to its data (default: 100)",
+    )  # fmt: skip
+    group.add_argument("--dram-megahertz", type=float, metavar="M", help="sdram: its clock (default: the board's)")
+
+
+def dram_of(options: argparse.Namespace, config: NpuConfig) -> AnyDram:
+    """The memory that `add_dram`'s options ask for.
+
+    Raises:
+        UsageError: options that do not go together, or with the configuration.
+    """
+    from npukit.fpga.boards import BOARDS
+
+    if options.dram == "reference":
+        if options.dram_megahertz is not None:
+            raise UsageError("--dram-megahertz goes with --dram sdram")
+        try:
+            return DramModel(latency=100 if options.dram_latency is None else options.dram_latency)
+        except ValueError as error:
+            raise UsageError(f"--dram-latency: {error}") from None
+    if options.dram_latency is not None:
+        raise UsageError("--dram-latency goes with --dram reference; an SDRAM has its data sheet's times")
+    label = config_label(config)
+    board = next((one for one in BOARDS.values() if label in one.presets), next(iter(BOARDS.values())))
+    try:
+        dram = SdramDram(
+            chip=board.sdram, megahertz=options.dram_megahertz or board.megahertz, io_cycles=board.io_cycles
+        )
+        dram.check(config)
+    except ValueError as error:
+        raise UsageError(f"--dram sdram: {error}") from None
+    return dram
 
 
 def config_label(config: NpuConfig) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from npukit.cli.common import print_json, say, shape_text
+from npukit.cli.common import add_dram, print_json, say, shape_text
 from npukit.cli.report import layer_table
 from npukit.cli.timing_session import add_session_options, timing_session
 from npukit.errors import UsageError
@@ -19,8 +19,7 @@ from npukit.profiling.layers import LayerProfile, Profile, timing_profile
 from npukit.profiling.occupancy import occupancy
 from npukit.profiling.roofline import ceiling, roofline_svg
 from npukit.profiling.trace import perfetto_trace
-from npukit.sim.dram import DramModel
-from npukit.sim.timing import Schedule, simulate_timing
+from npukit.sim.timing import Schedule
 
 __all__ = ["add_parsers"]
 
@@ -36,10 +35,7 @@ def add_parsers(commands) -> None:
     )  # fmt: skip
     parser.add_argument("model", metavar="MODEL|F", help="ONNX model, compiled model, or program")
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder to write to")
-    parser.add_argument(
-        "--dram-latency", type=int, default=100, metavar="N",
-        help="cycles from a DRAM address to its data (default: 100)",
-    )  # fmt: skip
+    add_dram(parser)
     add_session_options(parser)
     parser.set_defaults(run=_run)
 
@@ -48,14 +44,11 @@ def _run(options: argparse.Namespace) -> int:
     folder = Path(options.output)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a folder: give -o one to write to")
-    try:
-        dram = DramModel(latency=options.dram_latency)
-    except ValueError as error:
-        raise UsageError(f"--dram-latency: {error}") from None
-    session, config = timing_session(options, dram)
+    session, config = timing_session(options)
     if not session.programs:
         raise UsageError(f"nothing of {options.model} runs on the accelerator: npukit check says why")
-    runs = [(one, simulate_timing(config, one.instructions, dram)) for one in session.programs.values()]
+    schedules = session.schedules()
+    runs = [(program, schedules[name]) for name, program in session.programs.items()]
     profile = timing_profile(config, runs)
     summary = _summary(options.model, profile, runs)
     try:

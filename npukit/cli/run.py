@@ -13,11 +13,13 @@ from onnx import helper
 
 from npukit.cli.common import (
     add_config,
+    add_dram,
     add_optimize,
     add_output,
     add_partition,
     add_shapes,
     chosen_config,
+    dram_of,
     min_macs_of,
     print_json,
     say,
@@ -33,7 +35,6 @@ from npukit.driver.executor import programs_of
 from npukit.errors import UsageError
 from npukit.npufile import check_writable, read_model, write_bytes
 from npukit.session import DEVICES, FALLBACKS, Session
-from npukit.sim.dram import DramModel
 
 __all__ = ["add_parsers"]
 
@@ -66,22 +67,16 @@ def add_parsers(commands) -> None:
     parser.add_argument("--vcd", metavar="F", help="with --device rtl: write a waveform")
     parser.add_argument("--vcd-cycles", metavar="A:B", help="with --vcd: first and last cycle in it (default: all)")
     parser.add_argument("--timing-only", action="store_true", help="cycles without values")
-    parser.add_argument(
-        "--dram-latency",
-        type=int,
-        default=100,
-        metavar="N",
-        help="cycles from a DRAM address to its data (default: 100)",
-    )
     add_optimize(parser)
     add_shapes(parser)
     add_partition(parser, FALLBACKS)
+    add_dram(parser)
     add_config(parser)
     add_output(parser)
     parser.set_defaults(run=_run)
 
 
-def _check_options(options: argparse.Namespace) -> DramModel:
+def _check_options(options: argparse.Namespace) -> None:
     if options.compare and options.timing_only:
         raise UsageError("--compare needs values, which --timing-only leaves out: use one of them")
     if options.output and options.timing_only:
@@ -94,10 +89,6 @@ def _check_options(options: argparse.Namespace) -> DramModel:
         raise UsageError(f"--seed must be 0 or above, not {options.seed}")
     if options.output:
         check_writable(options.output)
-    try:
-        return DramModel(latency=options.dram_latency)
-    except ValueError as error:
-        raise UsageError(f"--dram-latency: {error}") from None
 
 
 def _check_reference(options: argparse.Namespace, compiled: bool) -> None:
@@ -169,10 +160,11 @@ def _write_outputs(path: str, outputs: dict[str, NDArray]) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    dram = _check_options(options)
+    _check_options(options)
     model = read_model(options.model)
     compiled = programs_of(model)
     config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
+    dram = dram_of(options, config)
     say_config(options, config)
     _check_reference(options, bool(compiled))
     reference = read_model(options.reference) if options.reference else None
@@ -219,7 +211,8 @@ def _json(options: argparse.Namespace, session: Session, comparison: Comparison 
         "model": options.model,
         "config": session.config.to_dict(),
         "device": options.device,
-        "dram_latency": options.dram_latency,
+        "dram": options.dram,
+        "dram_latency": getattr(session.dram, "latency", None),
         "seed": seed,
         "cycles": profile.cycles,
         "macs": profile.macs,

@@ -9,6 +9,7 @@ from npukit.cli.common import (
     add_partition,
     add_shapes,
     chosen_config,
+    dram_of,
     min_macs_of,
     say_config,
     search_of,
@@ -18,7 +19,6 @@ from npukit.driver.executor import programs_of
 from npukit.isa.config import NpuConfig
 from npukit.npufile import read_model
 from npukit.session import FALLBACKS, Session
-from npukit.sim.dram import DramModel
 
 __all__ = ["add_session_options", "timing_session"]
 
@@ -32,12 +32,13 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
 
 
-def timing_session(options: argparse.Namespace, dram: DramModel | None = None) -> tuple[Session, NpuConfig]:
+def timing_session(options: argparse.Namespace) -> tuple[Session, NpuConfig]:
     """A session over `options.model` that computes no values, and its configuration, which is said on stderr."""
     model = read_model(options.model)
     compiled = programs_of(model)
     config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
     say_config(options, config)
+    dram = dram_of(options, config) if "dram" in options else None
     session = Session(
         model, config, dram=dram, shapes=shapes_of(options), compute=False, fallback=options.fallback,
         min_macs=min_macs_of(options), optimize=options.optimize, search=search_of(options),

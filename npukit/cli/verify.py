@@ -2,13 +2,19 @@
 
 import argparse
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config
 from npukit.errors import UsageError
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
-from npukit.sim.dram import DramModel
+from npukit.sim.dram import DramModel, SdramDram
+
+if TYPE_CHECKING:
+    from npukit.driver.rtl_device import RtlDevice
 
 __all__ = ["add_parsers"]
 
@@ -24,6 +30,10 @@ def add_parsers(commands) -> None:
     parser.add_argument("--programs", type=int, default=100, metavar="N", help="how many (default: 100)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the first (default: 1)")
     parser.add_argument("--replay", metavar="F", help="run a saved program again instead")
+    parser.add_argument(
+        "--dram", choices=("random", "sdram"), default="random",
+        help="the reference DRAM, random each time, or a board's SDRAM with its controller (default: random)",
+    )  # fmt: skip
     parser.add_argument("--dram-latency", type=int, default=20, metavar="N", help="for --replay (default: 20)")
     for name in ("read", "write"):
         parser.add_argument(
@@ -50,7 +60,6 @@ def _run(options: argparse.Namespace) -> int:
     config = chosen_config(options, NpuConfig())
     assert config is not None
     say_config(options, config)
-    from npukit.driver.rtl_device import RtlDevice
     from npukit.verify.runner import verify
 
     def progress(done: int) -> None:
@@ -60,11 +69,14 @@ def _run(options: argparse.Namespace) -> int:
     def speak(text: str) -> None:
         say(options, text)
 
-    def traced(path: Path) -> RtlDevice:
-        return RtlDevice(config, vcd=path, optimise=False, progress=speak)
+    dram = _sdram(options, config)
+    make = _device_maker(config, dram, speak)
 
-    with RtlDevice(config, progress=speak) as device:
-        result = verify(device, options.seed, options.programs, Path(options.output), progress, traced)
+    def traced(path: Path) -> "RtlDevice":
+        return make(vcd=path, optimise=False)
+
+    with make() as device:
+        result = verify(device, options.seed, options.programs, Path(options.output), progress, traced, dram)
     found = result.to_json()
     if options.json:
         print_json(found)
@@ -82,14 +94,37 @@ def _run(options: argparse.Namespace) -> int:
     return 1 if result.first_divergence is not None else 0
 
 
+def _sdram(options: argparse.Namespace, config: NpuConfig) -> SdramDram | None:
+    if options.dram == "random":
+        return None
+    dram = SdramDram()
+    try:
+        dram.check(config)
+    except ValueError as error:
+        raise UsageError(f"--dram sdram: {error}") from None
+    return dram
+
+
+def _device_maker(
+    config: NpuConfig, dram: SdramDram | None, progress: Callable[[str], None]
+) -> Callable[..., "RtlDevice"]:
+    from npukit.driver.rtl_device import RtlDevice
+    from npukit.verify.sdram import SdramRtlDevice
+
+    if dram is not None:
+        return partial(SdramRtlDevice, config, dram, progress=progress)
+    return partial(RtlDevice, config, progress=progress)
+
+
 def _describe(first: dict) -> str:
     text = "first difference: " + ", ".join(f"{key} {value}" for key, value in first.items())
     if "file" in first:
         dram = first["dram"]
-        text += (
-            f"\nrepeat with: npukit verify --replay {first['file']} --dram-latency {dram['latency']} "
-            f"--read-bursts {dram['read_bursts']} --write-bursts {dram['write_bursts']}"
-        )
+        memory = "--dram sdram"
+        if "latency" in dram:
+            memory = f"--dram-latency {dram['latency']} --read-bursts {dram['read_bursts']} "
+            memory += f"--write-bursts {dram['write_bursts']}"
+        text += f"\nrepeat with: npukit verify --replay {first['file']} {memory}"
     return text
 
 
@@ -99,19 +134,20 @@ def _replay(options: argparse.Namespace) -> int:
     except OSError as error:
         raise UsageError(f"cannot read {options.replay}: {error.strerror}") from None
     say_config(options, program.config)
+    sdram = _sdram(options, program.config)
     try:
-        dram = DramModel(
+        dram = sdram or DramModel(
             latency=options.dram_latency, read_bursts=options.read_bursts, write_bursts=options.write_bursts
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    from npukit.driver.rtl_device import RtlDevice
     from npukit.verify.runner import replay
 
     def speak(text: str) -> None:
         say(options, text)
 
-    with RtlDevice(program.config, vcd=options.vcd, optimise=options.vcd is None, progress=speak) as device:
+    make = _device_maker(program.config, sdram, speak)
+    with make(vcd=options.vcd, optimise=options.vcd is None) as device:
         outcome = replay(device, program, dram)
     if options.json:
         print_json(

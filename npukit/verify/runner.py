@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 from time import perf_counter
@@ -103,7 +103,7 @@ def verify(
             result.first_divergence = {
                 "program": f"{seed}/{index}",
                 "length": len(instructions),
-                "dram": vars(behind),
+                "dram": asdict(behind),
                 **outcome.first,
             }
             if folder is not None:
@@ -122,7 +122,7 @@ def shrink(
     device: RtlDevice,
     instructions: Sequence[Instruction],
     memory: NDArray[np.uint8],
-    dram: DramModel,
+    dram: AnyDram,
     outcome: Outcome,
 ) -> tuple[tuple[Instruction, ...], Outcome]:
     """Leave out instructions, tokens made anew, as long as a difference remains."""
@@ -153,7 +153,7 @@ def save_case(
     return path
 
 
-def replay(device: RtlDevice, program: Program, dram: DramModel) -> Outcome:
+def replay(device: RtlDevice, program: Program, dram: AnyDram) -> Outcome:
     """Run a saved case."""
     memory = np.frombuffer(program.constants, np.uint8).copy()
     return compare_program(device, program.instructions, memory, dram)

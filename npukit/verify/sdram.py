@@ -17,14 +17,17 @@ class SdramRtlDevice(RtlDevice):
     """`RtlDevice` with the SDRAM controller between the core and its memory.
 
     Raises:
-        ValueError: a bus that the controller does not have.
+        ValueError: a bus that the controller does not have; a phase in which rows may not be closed yet.
         ToolError: a tool is missing or fails.
     """
 
     def __init__(self, config: NpuConfig, dram: SdramDram, **options: Any) -> None:
         dram.check(config)
-        from npukit.fpga.timed import SdramTimedCore
+        from npukit.fpga.timed import SdramTimedCore, least_phase
 
+        least = least_phase(dram.chip, dram.megahertz)
+        if dram.phase < least:
+            raise ValueError(f"in hardware the refresh phase must be at least {least}, not {dram.phase}")
         core = SdramTimedCore(config, dram.chip, dram.megahertz, io_cycles=dram.io_cycles, phase=dram.phase)
         self._behind = dram
         super().__init__(config, _FAST, verilog=component_verilog(core, MODULE), **options)

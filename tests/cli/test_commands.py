@@ -203,7 +203,7 @@ def test_stop_after_prints_the_stage(npukit, digits, stage) -> None:
 # ---- run
 
 RUN_KEYS = {
-    "schema", "model", "config", "device", "dram_latency", "seed", "cycles", "macs", "utilization", "seconds",
+    "schema", "model", "config", "device", "dram", "dram_latency", "seed", "cycles", "macs", "utilization", "seconds",
     "memory_peak", "offload", "counters", "layers",
 }  # fmt: skip
 
@@ -300,6 +300,22 @@ def test_dram_latency_costs_cycles(npukit, digits) -> None:
         for n in (1, 300)
     ]
     assert cycles[0] < cycles[1]
+
+
+def test_sdram(npukit, digits) -> None:
+    """A board's memory gives half a beat of four bytes a cycle, and its times follow from its clock."""
+    board = ("run", digits, "--json", "--quiet", "--timing-only", "--config", "ulx3s-int8-8x8")
+    reference, slow, fast = (
+        npukit(*board, *more).json for more in ((), ("--dram", "sdram"), ("--dram", "sdram", "--dram-megahertz", 133))
+    )
+    assert (reference["dram"], reference["dram_latency"]) == ("reference", 100)
+    assert (slow["dram"], slow["dram_latency"]) == ("sdram", None)
+    assert slow["counters"]["read_beats"] == reference["counters"]["read_beats"]
+    assert reference["cycles"] < slow["cycles"] < fast["cycles"]
+    npukit(*board, "--dram", "sdram", "--dram-latency", 5).refused("--dram-latency goes with --dram reference")
+    npukit(*board, "--dram-megahertz", 5).refused("--dram-megahertz goes with --dram sdram")
+    npukit(*board, "--dram", "sdram", "--dram-megahertz", 200).refused("clocks up to 133 MHz, not 200")
+    npukit(*board, "--dram", "sdram", "--set", "bus_bytes=64").refused("4, 8 or 16 bytes, not 64")
 
 
 def test_a_difference_is_exit_code_1_and_named(npukit, digits, monkeypatch, tmp_path) -> None:

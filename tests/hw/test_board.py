@@ -17,7 +17,9 @@ from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import encode
 from npukit.isa.registers import address_of
 from npukit.isa.sdram import SdramChip
+from npukit.sim.dram import SdramDram
 from npukit.sim.functional import FunctionalSimulator
+from npukit.sim.timing import simulate_timing
 
 from npukit.verify.generator import random_program
 
@@ -143,6 +145,7 @@ def test_a_program(tmp_path) -> None:
     made = random_program(CONFIG, "board", 8)
     code = b"".join(encode(one) for one in made.instructions)
     base = 1 << 20
+    megahertz = 60.0
     memory = bytearray(base + made.memory.size)
     memory[: len(code)] = code
     memory[base:] = made.memory.tobytes()
@@ -159,13 +162,20 @@ def test_a_program(tmp_path) -> None:
             # as long as the program may take, the host talks
             *[(read(REGISTERS + address_of("STATUS"), 1), 5)] * 40,
             (read(REGISTERS + address_of("IDENTITY"), 1), 5),
+            (read(REGISTERS + address_of("CYCLES_LOW"), 1), 5),
         ],
         memory=bytes(memory),
+        megahertz=megahertz,
     )
     assert answers[:3] == [b"K"] * 3
-    statuses = [struct.unpack("<I", answer[:4])[0] for answer in answers[3:-1]]
+    statuses = [struct.unpack("<I", answer[:4])[0] for answer in answers[3:-2]]
     assert statuses[0] == 1 and statuses[-1] == 2, statuses
-    assert answers[-1] == b"KUPNK"
+    assert answers[-2] == b"KUPNK"
+    # the cycles that the simulator says, for one of the moments at which a refresh may be due
+    interval = CHIP.times(megahertz).refresh_interval
+    dram = SdramDram(chip=CHIP, megahertz=megahertz, io_cycles=0, program=0, base=base)
+    expected = {simulate_timing(CONFIG, made.instructions, replace(dram, phase=one)).cycles for one in range(interval)}
+    assert struct.unpack("<I", answers[-1][:4])[0] in expected and len(expected) < 30, (answers[-1], expected)
     machine = FunctionalSimulator(CONFIG, made.memory.copy())
     for instruction in made.instructions:
         machine.execute(instruction)
