@@ -7,6 +7,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from amaranth.lib import wiring
+from npukit.fpga.blocks import area_by_block
 from npukit.fpga.boards import Board, BoardError
 from npukit.fpga.ecp5 import Area, Routed, pack, place_and_route, synthesise_rtlil
 from npukit.hw.toolchain import ToolError
@@ -23,7 +25,8 @@ _NAMES = {
 
 @dataclass
 class SynthesisReport:
-    """seconds: by step. used, available: of nextpnr's resources. clocks: MHz reached and asked for."""
+    """seconds: by step. used, available: of nextpnr's resources. blocks: what each takes, after synthesis. clocks: MHz
+    reached and asked for."""
 
     board: str
     config: dict[str, Any]
@@ -33,6 +36,7 @@ class SynthesisReport:
     asked: float
     used: dict[str, int]
     available: dict[str, int]
+    blocks: dict[str, dict[str, int]]
     clocks: dict[str, tuple[float, float]]
     critical_path: list[str]
     seconds: dict[str, float] = field(default_factory=dict)
@@ -65,13 +69,20 @@ class SynthesisReport:
             for name, (reached, asked) in self.clocks.items()
         ]
         rows.append(", ".join(f"{step} {seconds:.0f} s" for step, seconds in self.seconds.items()))
+        rows += ["", f"{'after synthesis':<16} {'LUT4':>6} {'flip-flops':>10} {'multipliers':>11} {'block RAM':>9}"]
+        rows += [
+            f"{block:<16} {area['lut4']:>6} {area['flip_flops']:>10} {area['multipliers']:>11} {area['block_rams']:>9}"
+            for block, area in self.blocks.items()
+        ]
         return rows
 
 
 def make_bitstream(
-    board: Board, config: NpuConfig, folder: Path, seed: int = 1, progress: Callable[[str], None] = lambda _: None
-) -> SynthesisReport:
-    """Write `top.bit` and all that leads to it into a folder.
+    board: Board, config: NpuConfig, folder: Path, seed: int = 1, progress: Callable[[str], None] = lambda _: None,
+    system: wiring.Component | None = None,
+) -> SynthesisReport:  # fmt: skip
+    """Write `top.bit` and all that leads to it into a folder. `system`: what to put behind the pins in place of
+    `npukit.fpga.system.System`.
 
     Raises:
         BoardError: it does not fit; which resource, and by how much.
@@ -91,7 +102,7 @@ def make_bitstream(
         return result
 
     folder.mkdir(parents=True, exist_ok=True)
-    files = step("elaborate", lambda: constrained(board, config))
+    files = step("elaborate", lambda: constrained(board, config, system))
     (folder / "top.lpf").write_text(files["lpf"], encoding="utf-8")
     area: Area = step("synthesise", lambda: synthesise_rtlil(files["il"], "top", folder))
     _check_size(board, area)
@@ -101,9 +112,20 @@ def make_bitstream(
     )
     bitstream = step("pack", lambda: pack("top", folder))
     return SynthesisReport(
-        board.name, config.to_dict(), seed, str(bitstream), routed.megahertz, board.megahertz, routed.used,
-        routed.available, routed.clocks, routed.critical_path, seconds, {name: version(name) for name in _PACKAGES},
-    )  # fmt: skip
+        board=board.name,
+        config=config.to_dict(),
+        seed=seed,
+        bitstream=str(bitstream),
+        megahertz=routed.megahertz,
+        asked=board.megahertz,
+        used=routed.used,
+        available=routed.available,
+        blocks=area_by_block(folder / "top.json"),
+        clocks=routed.clocks,
+        critical_path=routed.critical_path,
+        seconds=seconds,
+        versions={name: version(name) for name in _PACKAGES},
+    )
 
 
 _AVAILABLE = {"85k": Area(lut4=83640, flip_flops=83640, multipliers=156, block_rams=208)}
@@ -113,7 +135,7 @@ _AVAILABLE = {"85k": Area(lut4=83640, flip_flops=83640, multipliers=156, block_r
 def _check_size(board: Board, area: Area) -> None:
     have = asdict(_AVAILABLE[board.device.size])
     over = [
-        f"{used} {name.replace('_', ' ')} where the chip has {have[name]}"
+        f"{used} {name.replace('_', ' ')} where the chip has {have[name]}, {used / have[name] - 1:.0%} too many"
         for name, used in asdict(area).items()
         if used > have[name]
     ]

