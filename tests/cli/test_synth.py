@@ -16,7 +16,10 @@ from npukit.fpga.sdram import SdramController
 from npukit.fpga.synth import _check_size, make_bitstream
 from npukit.fpga.system import system_members
 from npukit.fpga.uart import HostBridge
+from npukit.hw.verilog import LINT_WAIVERS
 from npukit.isa.config import PRESETS
+
+from tests.hw.test_verilog import lint
 
 
 def test_boards(npukit) -> None:
@@ -121,6 +124,9 @@ def test_axi_target(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert result.out == "LUT 7, flip-flops 5, DSP48E1 6, block RAM 7\n"
     assert npukit(*arguments, "--json").json["cells"] == cells
     assert "module npu(" in (tmp_path / "axi" / "npu.v").read_text()
+    assert set(re.findall(r"^%(?:Warning-)?(\w+):", lint(tmp_path / "axi" / "npu.v"), re.MULTILINE)) <= set(
+        LINT_WAIVERS
+    )
     text = (tmp_path / "axi" / "npu.tcl").read_text()
     assert text == tcl(100.0) and "{100}" in text and "0x43c00000" in text
     assert text.count("{") == text.count("}") and text.count("[") == text.count("]")

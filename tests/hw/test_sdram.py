@@ -2,171 +2,34 @@
 
 import random
 import warnings
-from collections import deque
-from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
+from amaranth import Module
+from amaranth.lib import wiring
 from amaranth.sim import Simulator
+from npukit.fpga.interconnect import MemoryArbiter
 from npukit.fpga.sdram import SdramController
 from npukit.fpga.sdram_chip import SdramModel, SdramPins, SdramViolation
 from npukit.isa.sdram import SdramChip
 
+from tests.hw.axi_traffic import NOP, Manager, pins_of, run
+
 CHIP = SdramChip(row_bits=11, refresh_period=16e6, power_up=100.0)
 """Fewer rows, as often refreshed; no long wait before the first command."""
-NOP = SdramPins()
 
 
-def pins_of(ctx, pins) -> SdramPins:
-    return SdramPins(
-        cke=ctx.get(pins.cke), cs_n=ctx.get(pins.cs_n), ras_n=ctx.get(pins.ras_n), cas_n=ctx.get(pins.cas_n),
-        we_n=ctx.get(pins.we_n), bank=ctx.get(pins.bank), address=ctx.get(pins.address), dqm=ctx.get(pins.dqm),
-        dq=ctx.get(pins.dq_out) if ctx.get(pins.dq_drive) else None,
-    )  # fmt: skip
-
-
-@dataclass
-class Traffic:
-    """Random bursts, and memory as it must be: reads may return a byte as it was at any time since they were asked for,
-    as long as no write of it was under way."""
-
-    seed: str
-    bus_bytes: int
-    bursts: int
-    busy: float
-    memory: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.random = random.Random(self.seed)
-
-    def burst(self) -> tuple[int, int]:
-        """(address, beats - 1) of a burst within 4 KiB; often in few rows of each bank."""
-        random = self.random
-        length = random.choice([0, 0, 1, 3, 7, 15, random.randrange(64)])
-        page = random.choice([random.randrange(8), random.randrange(8), random.randrange(CHIP.bytes >> 12)]) << 12
-        room = 4096 // self.bus_bytes - length
-        return page + random.randrange(room) * self.bus_bytes, length
-
-
-def run(traffic: Traffic, megahertz: float, chip: SdramChip = CHIP, io_cycles: int = 0) -> SdramModel:
-    """Reads and writes at random, of other halves of memory at a time; all that is read is compared."""
-    size = traffic.bus_bytes
-    dut = SdramController(chip, megahertz, size, io_cycles=io_cycles)
-    model = SdramModel(chip, megahertz)
-    there, back = deque([NOP] * (io_cycles // 2)), deque([0] * (io_cycles - io_cycles // 2))
-    rng = np.random.default_rng(traffic.random.getrandbits(32))
-    model.memory[:] = rng.integers(0, 1 << 16, model.memory.size, np.uint16)
-    expected = model.memory.view(np.uint8).copy()
-    random, bus = traffic.random, dut.bus
-    # writes and reads take turns in rounds: what one round wrote, later rounds read
-    rounds = max(1, traffic.bursts // 20)
-
-    async def chip_process(ctx) -> None:
-        while True:
-            there.append(pins_of(ctx, dut.pins))
-            word = model.step(there.popleft())
-            back.append(word if word is not None else random.randrange(1 << 16))
-            ctx.set(dut.pins.dq_in, back.popleft())
-            await ctx.tick()
-
-    async def writes(ctx, bursts) -> None:
-        beats = deque()
-        addresses = deque()
-        for address, length in bursts:
-            addresses.append((address, length))
-            for beat in range(length + 1):
-                data, strobe = (
-                    random.randrange(1 << 8 * size),
-                    random.choice([(1 << size) - 1, random.randrange(1 << size)]),
-                )
-                beats.append((data, strobe, beat == length))
-                for byte in range(size):
-                    if strobe >> byte & 1:
-                        expected[address + beat * size + byte] = data >> 8 * byte & 0xFF
-        responses = len(addresses)
-        while responses:
-            valid = bool(addresses) and random.random() < traffic.busy
-            if valid or ctx.get(bus.awvalid):
-                ctx.set(bus.awaddr, addresses[0][0])
-                ctx.set(bus.awlen, addresses[0][1])
-                ctx.set(bus.awvalid, 1)
-            if (beats and random.random() < traffic.busy) or ctx.get(bus.wvalid):
-                ctx.set(bus.wdata, beats[0][0])
-                ctx.set(bus.wstrb, beats[0][1])
-                ctx.set(bus.wlast, beats[0][2])
-                ctx.set(bus.wvalid, 1)
-            ctx.set(bus.bready, random.random() < traffic.busy)
-            _, _, awready, awvalid, wready, wvalid, bvalid, bready = await ctx.tick().sample(
-                bus.awready, bus.awvalid, bus.wready, bus.wvalid, bus.bvalid, bus.bready
-            )
-            if awready and awvalid:
-                addresses.popleft()
-                ctx.set(bus.awvalid, 0)
-            if wready and wvalid:
-                beats.popleft()
-                ctx.set(bus.wvalid, 0)
-            responses -= bvalid & bready
-        ctx.set(bus.bready, 0)
-
-    async def reads(ctx, bursts) -> None:
-        addresses = deque(bursts)
-        waiting = deque((address, beat, length) for address, length in bursts for beat in range(length + 1))
-        while waiting:
-            if (addresses and random.random() < traffic.busy) or ctx.get(bus.arvalid):
-                ctx.set(bus.araddr, addresses[0][0])
-                ctx.set(bus.arlen, addresses[0][1])
-                ctx.set(bus.arvalid, 1)
-            ctx.set(bus.rready, random.random() < traffic.busy)
-            _, _, arready, arvalid, rvalid, rready, data, last = await ctx.tick().sample(
-                bus.arready, bus.arvalid, bus.rvalid, bus.rready, bus.rdata, bus.rlast
-            )
-            if arready and arvalid:
-                addresses.popleft()
-                ctx.set(bus.arvalid, 0)
-            if rvalid and rready:
-                address, beat, length = waiting.popleft()
-                at = address + beat * size
-                assert data == int.from_bytes(expected[at : at + size].tobytes(), "little"), (hex(address), beat)
-                assert last == (beat == length)
-        ctx.set(bus.rready, 0)
-
-    done = {"write": 0, "read": 0}
-    plans = []
-    for _ in range(rounds):
-        half = random.randrange(2) * (CHIP.bytes // 2)
-        pick = lambda base: [((a % (CHIP.bytes // 2)) + base, n) for a, n in (traffic.burst() for _ in range(10))]  # noqa: E731
-        plans.append((pick(half), pick(CHIP.bytes // 2 - half)))
-
-    async def writer(ctx) -> None:
-        for number, (bursts, _) in enumerate(plans):
-            await writes(ctx, bursts)
-            done["write"] = number + 1
-            while done["read"] <= number:
-                await ctx.tick()
-        await ctx.tick().repeat(2 * size)  # the last words are on their way to the chip
-
-    async def reader(ctx) -> None:
-        for number, (_, bursts) in enumerate(plans):
-            await reads(ctx, bursts)
-            done["read"] = number + 1
-            while done["write"] <= number:
-                await ctx.tick()
-
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(writer)
-    simulator.add_testbench(reader)
-    simulator.add_testbench(chip_process, background=True)
-    simulator.run()
-    assert np.array_equal(model.memory.view(np.uint8), expected)
-    return model
+def run_one(seed: str, bus_bytes: int, bursts: int, busy: float, megahertz: float, io_cycles: int = 0) -> SdramModel:
+    """One manager alone, in all of memory."""
+    dut = SdramController(CHIP, megahertz, bus_bytes, io_cycles=io_cycles)
+    manager = Manager(dut.bus, bus_bytes, (0, CHIP.bytes), seed, bursts, busy)
+    return run(dut, dut.pins, [manager], CHIP, megahertz, io_cycles)
 
 
 @pytest.mark.parametrize("bus_bytes", [4, 8, 16])
 @pytest.mark.parametrize("megahertz", [25.0, 60.0, 100.0, 133.0])
 def test_random_traffic(bus_bytes: int, megahertz: float) -> None:
     for busy in (1.0, 0.5):
-        model = run(Traffic(f"{bus_bytes}/{megahertz}/{busy}", bus_bytes, 60, busy), megahertz)
+        model = run_one(f"{bus_bytes}/{megahertz}/{busy}", bus_bytes, 60, busy, megahertz)
         assert (
             model.commands["READ"] > 100 and model.commands["WRITE"] > 100 and model.refreshes > CHIP.initial_refreshes
         )
@@ -174,13 +37,32 @@ def test_random_traffic(bus_bytes: int, megahertz: float) -> None:
 
 @pytest.mark.parametrize("io_cycles", [1, 2])
 def test_registers_at_the_pins(io_cycles: int) -> None:
-    run(Traffic(f"registers/{io_cycles}", 4, 60, 0.9), 60.0, io_cycles=io_cycles)
+    run_one(f"registers/{io_cycles}", 4, 60, 0.9, 60.0, io_cycles)
 
 
 def test_fresh_random_traffic() -> None:
     seed = random.SystemRandom().randrange(10**6)
     print("seed", seed)
-    run(Traffic(str(seed), 4, 100, 0.8), 60.0)
+    run_one(str(seed), 4, 100, 0.8, 60.0)
+
+
+@pytest.mark.parametrize("seed", ["shared", None], ids=["fixed", "fresh"])
+@pytest.mark.parametrize("bus_bytes", [4, 8])
+def test_all_managers(bus_bytes: int, seed: str | None) -> None:
+    """The accelerator's bursts and the host's words at once: nothing is lost, and each gets its own in its order."""
+    drawn = seed or str(random.SystemRandom().randrange(10**6))
+    print("seed", drawn)
+    m = Module()
+    m.submodules.arbiter = arbiter = MemoryArbiter(bus_bytes)
+    m.submodules.sdram = sdram = SdramController(CHIP, 60.0, bus_bytes)
+    wiring.connect(m, arbiter.memory, sdram.bus)
+    half = CHIP.bytes // 2
+    managers = [
+        Manager(arbiter.npu, bus_bytes, (0, half), f"npu/{drawn}", 80, 0.9),
+        Manager(arbiter.host, bus_bytes, (half, CHIP.bytes), f"host/{drawn}", 160, 0.3, longest=1),
+    ]
+    model = run(m, sdram.pins, managers, CHIP, 60.0)
+    assert model.commands["READ"] > 100 and model.commands["WRITE"] > 100
 
 
 def test_sequential_reads_follow_each_other() -> None:
