@@ -112,7 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_in(
         "hw/fetch.py",
         ("credit", "+ want <= capacity", "+ want < capacity"),
-        ("arrival", "(dispatched != arrived)", "(dispatched != asked)"),
+        ("arrival", "(there != 0)", "(held != 0)"),
     ),
     *_in(
         "hw/tokens.py",
