@@ -89,6 +89,7 @@ silicon: $(STAMP) ## place and route blocks and cores for docs/silicon.md; an ho
 	$(BIN)/python bench/silicon.py
 
 bitstream: $(STAMP) ## bitstreams and files for other systems, in build/: an hour
+	$(BIN)/npukit synth --config ulx3s-int8-8x8 -o build/ulx3s-int8-8x8
 	$(BIN)/npukit synth --config ulx3s-int8-4x4 -o build/ulx3s-int8-4x4
 	$(BIN)/npukit synth --config ulx3s-bf16-4x4 -o build/ulx3s-bf16-4x4
 	$(BIN)/npukit synth --target axi --config int8-8x8 -o build/axi-int8-8x8
