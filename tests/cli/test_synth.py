@@ -5,20 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
-from amaranth import Module
-from amaranth.lib import wiring
 from npukit.fpga.axi_target import tcl
-from npukit.fpga.boards import BOARDS, Board, BoardError, board_of
+from npukit.fpga.boards import BOARDS, BoardError, board_of
 from npukit.fpga.ecp5 import Area
-from npukit.fpga.interconnect import HostPort
 from npukit.fpga.pll import PllSettings
-from npukit.fpga.sdram import SdramController
 from npukit.fpga.synth import _check_size, make_bitstream
-from npukit.fpga.system import system_members
-from npukit.fpga.uart import HostBridge
 from npukit.hw.verilog import LINT_WAIVERS
 from npukit.isa.config import PRESETS
 
+from tests.hw.host_memory import HostMemory
 from tests.hw.test_verilog import lint
 
 
@@ -77,26 +72,6 @@ def test_every_pin_has_its_place() -> None:
     assert re.search(r'FREQUENCY NET "[^"]*clock[^"]*" 40000000', files["lpf"])
     for cell in ("EHXPLLL", "ODDRX1F", "OFS1P3DX", "IFS1P3DX"):
         assert cell in files["il"], cell
-
-
-class HostMemory(wiring.Component):
-    """The board's system without the accelerator."""
-
-    def __init__(self, board: Board) -> None:
-        self._board = board
-        super().__init__(system_members(board.sdram))
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        board = self._board
-        m.submodules.bridge = bridge = HostBridge(round(board.megahertz * 1e6 / board.baud))
-        m.submodules.port = port = HostPort(4)
-        m.submodules.sdram = sdram = SdramController(board.sdram, board.megahertz, 4, io_cycles=board.io_cycles)
-        wiring.connect(m, bridge.bus, port.host)
-        wiring.connect(m, port.memory, sdram.bus)
-        wiring.connect(m, sdram.pins, wiring.flipped(self.sdram))
-        m.d.comb += [bridge.rx.eq(self.rx), self.tx.eq(bridge.tx), self.leds.eq(~self.rx)]
-        return m
 
 
 def test_a_small_bitstream(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ DRAM = SdramDram(megahertz=100.0, io_cycles=1, phase=300, chip=SdramChip(column_
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[SdramRtlDevice]:
-    with SdramRtlDevice(CONFIG, DRAM, optimise=False, progress=lambda _: None) as made:
+    made = SdramRtlDevice(CONFIG, DRAM, optimise=False, progress=lambda _: None)
+    with made:
         yield made
 
 

@@ -1,0 +1,31 @@
+"""A board without its accelerator: small enough to be placed and routed in a test."""
+
+from amaranth import Module
+from amaranth.lib import wiring
+from npukit.fpga.boards import Board
+from npukit.fpga.interconnect import HostPort
+from npukit.fpga.sdram import SdramController
+from npukit.fpga.system import system_members
+from npukit.fpga.uart import HostBridge
+
+__all__ = ["HostMemory"]
+
+
+class HostMemory(wiring.Component):
+    """Host link and memory controller."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        super().__init__(system_members(board.sdram))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        board = self._board
+        m.submodules.bridge = bridge = HostBridge(round(board.megahertz * 1e6 / board.baud))
+        m.submodules.port = port = HostPort(4)
+        m.submodules.sdram = sdram = SdramController(board.sdram, board.megahertz, 4, io_cycles=board.io_cycles)
+        wiring.connect(m, bridge.bus, port.host)
+        wiring.connect(m, port.memory, sdram.bus)
+        wiring.connect(m, sdram.pins, wiring.flipped(self.sdram))
+        m.d.comb += [bridge.rx.eq(self.rx), self.tx.eq(bridge.tx), self.leds.eq(~self.rx)]
+        return m
