@@ -9,6 +9,7 @@ import sys
 import time
 
 import numpy as np
+from npukit.sim.dram import AnyDram, SdramDram
 
 from npukit import Session, zoo
 from npukit.compare import Oracle, compare
@@ -20,6 +21,7 @@ __all__ = ["main"]
 NETWORKS = ("resnet18", "resnet50", "mobilenetv2")
 FLOAT_NETWORKS = ("digits", "resnet18", "mobilenetv2")
 ON_RTL = ("mobilenetv2", "resnet18")
+BOARD = "ulx3s-int8-8x8"
 SEEDS = 3
 
 
@@ -59,12 +61,12 @@ def against_ordered_sums(name: str, seed: int, config: str) -> bool:
     return found.mismatches == 0 and found.tensors == found.tensors_total
 
 
-def on_rtl(name: str, precision: str, config: str) -> bool:
+def on_rtl(name: str, precision: str, config: str, dram: AnyDram | None = None) -> bool:
     """A network on both devices: outputs, cycles, counters, and the cycles of every layer."""
     inputs = _image(name, 2000)
     runs = []
     for device in ("sim", "rtl"):
-        session = Session(zoo.load(name, precision), config, device)
+        session = Session(zoo.load(name, precision), config, device, dram=dram)
         start = time.perf_counter()
         outputs = session.run(inputs)
         runs.append((session.profile, outputs, time.perf_counter() - start))
@@ -77,7 +79,8 @@ def on_rtl(name: str, precision: str, config: str) -> bool:
     }
     wrong = [key for key, equal in same.items() if not equal]
     verdict = f"{', '.join(wrong)} differ" if wrong else "outputs, cycles, counters and layers equal"
-    print(f"{name} {precision} on the RTL: {verdict}; {theirs.cycles} cycles in {seconds:.0f} s", flush=True)
+    memory = " with an SDRAM" if isinstance(dram, SdramDram) else ""
+    print(f"{name} {precision} on the RTL{memory}: {verdict}; {theirs.cycles} cycles in {seconds:.0f} s", flush=True)
     return not wrong
 
 
@@ -93,6 +96,7 @@ def main() -> int:
     if not options.no_rtl:
         good += [on_rtl(name, "int8", options.config) for name in ON_RTL]
         good.append(on_rtl("digits", "fp32", options.floats))
+        good.append(on_rtl("digits", "int8", BOARD, SdramDram()))
     return 0 if all(good) else 1
 
 
