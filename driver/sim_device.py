@@ -70,6 +70,11 @@ class SimDevice:
         return self._config
 
     @property
+    def dram(self) -> AnyDram:
+        """What the memory's times are."""
+        return self._dram
+
+    @property
     def memory_bytes(self) -> int:
         """Bytes of memory; they take host memory only once they are used."""
         return self._memory_bytes

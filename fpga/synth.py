@@ -135,7 +135,7 @@ _AVAILABLE = {"85k": Area(lut4=83640, flip_flops=83640, multipliers=156, block_r
 def _check_size(board: Board, area: Area) -> None:
     have = asdict(_AVAILABLE[board.device.size])
     over = [
-        f"{used} {name.replace('_', ' ')} where the chip has {have[name]}, {used / have[name] - 1:.0%} too many"
+        f"{used} {name.replace('_', ' ')} where the chip has {have[name]}, {used - have[name]} too many"
         for name, used in asdict(area).items()
         if used > have[name]
     ]

@@ -111,23 +111,18 @@ class VectorDatapath(wiring.Component):
         words = -(-(config.max_window**2) // per_word)
         depth = -(-words // banks)
         row_bits = ceil_log2(depth)
-        early = delay(m, self.tap_place, 2, "tap_place")
-        place = delay(m, early, 1, "tap_place_late")
-        tap_set = delay(m, self.set_index, 2, "tap_set")
-        first_early, first = early >> exact_log2(per_word), place >> exact_log2(per_word)
+        place = delay(m, self.tap_place, 3, "tap_place")
+        tap_set = delay(m, self.set_index, 3, "tap_set")
+        first = place >> exact_log2(per_word)
         outputs = []
         for bank in range(banks):
-            wide = 8 * config.wide_word_bytes
-            m.submodules[f"taps_{bank}"] = ram = Ram(
-                shape=wide, depth=2 << row_bits, init=[], attrs=payload_attributes(wide)
-            )
-            write, read = ram.write_port(), ram.read_port()
+            m.submodules[f"taps_{bank}"] = ram = Ram(shape=8 * config.wide_word_bytes, depth=2 << row_bits, init=[])
+            write, read = ram.write_port(), ram.read_port(domain="comb")
             m.d.comb += [
                 write.en.eq((self.write_kind == WordKind.TAPS) & (self.write_index % banks == bank)),
                 write.addr.eq(Cat((self.write_index // banks)[:row_bits], self.write_set)),
                 write.data.eq(self.write_data),
-                read.en.eq(1),
-                read.addr.eq(Cat(((first_early + (banks - 1 - bank)) // banks)[:row_bits], tap_set)),
+                read.addr.eq(Cat(((first + (banks - 1 - bank)) // banks)[:row_bits], tap_set)),
             ]
             outputs.append(read.data)
         # lanes first: they are fewer than the words' elements

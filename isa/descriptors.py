@@ -177,7 +177,7 @@ def descriptor_lanes(config: NpuConfig, operation: Operation) -> tuple[LaneField
         InstructionError: when the data type, or the configuration, has no such operation.
     """
     table = _table(config)
-    if operation in _FIXED_SOURCES and not config.fma_fixed:
+    if operation in _FIXED_SOURCES and config.dtype == "int8" and not config.fma_fixed:
         raise InstructionError(f"operation {operation.name} is not there with fma_fixed = 0")
     if operation not in table:
         raise InstructionError(f"operation {operation.name} is not defined for dtype {config.dtype}")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from npukit.isa.assembly import assemble, disassemble
 from npukit.isa.config import DTYPES, PRESETS, ConfigError, NpuConfig
-from npukit.isa.descriptors import LaneField, block_parameters, descriptor_lanes
+from npukit.isa.descriptors import LaneField, block_parameters, descriptor_lanes, operations_of
 from npukit.isa.instructions import (
     INSTRUCTION_BITS,
     OPCODE_FIELD,
@@ -265,7 +265,8 @@ def _operation(operation: Operation) -> Iterator[str]:
         if operation in (Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED):
             blocks.append(f"taps, {4 // config.element_bytes} to a lane, in (ky, kx) order")
         parameters = f"per block {', then '.join(blocks)}" if blocks else "no block parameters"
-        yield f"{dtype}: {parameters}; {'descriptor:' if fields else 'no descriptor.'}"
+        only = "" if operation in operations_of(dataclasses.replace(config, fma_fixed=0)) else "with `fma_fixed = 1`; "
+        yield f"{dtype}: {only}{parameters}; {'descriptor:' if fields else 'no descriptor.'}"
         yield ""
         if fields:
             yield from _table(("Lane", "Bits", "Field", "Meaning"), _lane_rows(fields))

@@ -17,7 +17,7 @@ from npukit.isa.layout import Layout, LayoutDim
 __all__ = ["MAGIC", "VERSION", "Capture", "NodeInfo", "Program", "ProgramError", "TensorInfo"]
 
 MAGIC = b"NPUKIT\r\n"
-VERSION = 2
+VERSION = 3
 _BYTES = INSTRUCTION_BITS // 8
 _FIXED = len(MAGIC) + 4 + 32 + 8
 

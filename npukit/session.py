@@ -114,7 +114,7 @@ class Session:
                 raise UsageError(f"the devices are {', '.join(DEVICES)}, not {device!r}")
             device = _make_device(device, self.config, dram, compute, vcd, vcd_cycles)
         self.device = device
-        self.dram: AnyDram = dram or DramModel()
+        self.dram: AnyDram = dram or getattr(device, "dram", None) or DramModel()
         expose = frozenset({*quantized_tensors(proto), *_program_inputs(proto)}) if capture else frozenset()
         self._executor = Executor(proto, device, expose, providers)
         self._compile_seconds = perf_counter() - start
@@ -172,7 +172,7 @@ class Session:
             profile.macs += sum(node.macs for node in program.nodes)
             for counter, value in record.counters.items():
                 profile.counters[counter] = profile.counters.get(counter, 0) + value
-            profile.layers.extend(layer_profiles(program, record.events, cycles))
+            profile.layers.extend(layer_profiles(program, record.events, cycles, self.dram))
         profile.seconds = {
             "compile": self._compile_seconds,
             "simulate": sum(record.seconds_device for record in execution.records.values()),
@@ -222,14 +222,15 @@ def _make_device(
     vcd: str | Path | None,
     vcd_cycles: tuple[int, int] | None,
 ) -> Device:
+    size = {"memory_bytes": dram.chip.bytes} if isinstance(dram, SdramDram) else {}
     if name == "sim":
-        return SimDevice(config, dram, compute=compute)
+        return SimDevice(config, dram, compute=compute, **size)
     # heavy, and not needed by the simulator
     from npukit.driver.rtl_device import RtlDevice
     from npukit.verify.sdram import SdramRtlDevice
 
     if isinstance(dram, SdramDram):
-        return SdramRtlDevice(config, dram, vcd=vcd, vcd_cycles=vcd_cycles)
+        return SdramRtlDevice(config, dram, vcd=vcd, vcd_cycles=vcd_cycles, **size)
     return RtlDevice(config, dram, vcd=vcd, vcd_cycles=vcd_cycles)
 
 

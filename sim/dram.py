@@ -9,6 +9,9 @@ from npukit.isa.timing import READ_OUTSTANDING, WRITE_OUTSTANDING
 __all__ = ["AnyDram", "DramModel", "SdramDram"]
 
 _BUSES = (4, 8, 16)
+_BEAT = 32
+"""Cycles of a beat, and then some."""
+_BANK_BITS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,14 @@ class DramModel:
     def check(self, config: NpuConfig) -> None:
         """It goes with every configuration."""
 
+    def bytes_per_cycle(self, config: NpuConfig) -> float:
+        """Of a data channel, at most."""
+        return float(config.bus_bytes)
+
+    def traffic(self, read: int, written: int) -> int:
+        """Bytes of the busier data channel."""
+        return max(read, written)
+
     def at(self, program: int, base: int) -> "DramModel":
         """The same for a program and its data at those byte addresses: nothing here depends on them."""
         return self
@@ -52,7 +63,7 @@ class SdramDram:
     earlier or later, and with it a few cycles.
 
     Raises:
-        ValueError: a clock that the chip does not take, or a phase out of its range.
+        ValueError: a clock that the chip does not take, or a value out of its range.
     """
 
     chip: SdramChip = field(default_factory=SdramChip)
@@ -60,16 +71,29 @@ class SdramDram:
     """Of the controller, which is the accelerator's."""
     io_cycles: int = 2
     """Registers between the controller and the chip, there and back."""
-    phase: int = 64
-    """Cycles of the refresh interval that are over when the program starts."""
+    phase: int | None = None
+    """Cycles of the refresh interval that are over when the program starts; by default 64, or half of a shorter one."""
     program: int = 0
     base: int = 0
     """Byte addresses of the program and of its data."""
 
     def __post_init__(self) -> None:
-        interval = self.chip.times(self.megahertz).refresh_interval
-        if not 0 <= self.phase < interval:
-            raise ValueError(f"the refresh phase must be from 0 to {interval - 1}, not {self.phase}")
+        times = self.chip.times(self.megahertz)
+        interval = times.refresh_interval
+        # as much as a refresh and a new row take, several times over; else nothing but refreshes would happen
+        if interval < 4 * (times.precharge + times.refresh_cycle + times.row_cycle) + _BEAT:
+            raise ValueError(f"{self.megahertz} MHz are too few for the SDRAM's refreshes: {interval} cycles for each")
+        if self.phase is None:
+            object.__setattr__(self, "phase", min(64, interval // 2))
+        for name, low, high in (
+            ("phase", 0, interval - 1), ("io_cycles", 0, 8), ("program", 0, None), ("base", 0, None),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if type(value) is not int or value < low or (high is not None and value > high):
+                limits = f"from {low} to {high}" if high is not None else f"{low} or above"
+                raise ValueError(f"the SDRAM's {name} must be {limits}, not {value!r}")
+        if self.chip.bank_bits > _BANK_BITS:
+            raise ValueError(f"an SDRAM has up to {1 << _BANK_BITS} banks, not {1 << self.chip.bank_bits}")
 
     def check(self, config: NpuConfig) -> None:
         """
@@ -79,9 +103,17 @@ class SdramDram:
         if config.bus_bytes not in _BUSES:
             raise ValueError(f"the SDRAM controller has a bus of 4, 8 or 16 bytes, not {config.bus_bytes}")
 
+    def bytes_per_cycle(self, config: NpuConfig) -> float:
+        """Of the chip's data pins, at most."""
+        return 2.0
+
+    def traffic(self, read: int, written: int) -> int:
+        """Bytes over the chip's data pins."""
+        return read + written
+
     def at(self, program: int, base: int) -> "SdramDram":
-        """The same for a program and its data at those byte addresses."""
-        return replace(self, program=program, base=base)
+        """The same for a program and its data at those byte addresses, which wrap at the chip's size."""
+        return replace(self, program=program % self.chip.bytes, base=base % self.chip.bytes)
 
 
 AnyDram = DramModel | SdramDram

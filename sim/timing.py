@@ -211,6 +211,7 @@ def _chip(config: NpuConfig, dram: AnyDram) -> NDArray[np.int64]:
     values[sdram.P_ROW_BITS] = dram.chip.row_bits
     values[sdram.P_READ_BUFFER] = READ_BUFFER
     values[sdram.P_WRITE_BUFFER] = WRITE_BUFFER
+    assert dram.phase is not None
     values[sdram.P_PHASE] = times.refresh_interval - 1 - dram.phase
     values[sdram.P_PROGRAM] = dram.program
     values[sdram.P_BASE] = dram.base

@@ -38,6 +38,7 @@ TABLE: dict[str, tuple[NpuConfig, int]] = {
         ),
         200,
     ),
+    "4x4 of a board": (PRESETS["ulx3s-int8-4x4"], 200),
     "bf16-4x4": (FLOATS, 1000),
     "bf16-8x8": (PRESETS["bf16-8x8"], 1000),
     "bf16 4x4, one lane, one tap, bus 4": (

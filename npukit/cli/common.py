@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from npukit.compiler.search import Search
@@ -20,11 +21,13 @@ __all__ = [
     "add_partition",
     "add_shapes",
     "chosen_config",
+    "dram_json",
     "dram_of",
     "min_macs_of",
     "print_json",
     "say",
     "say_config",
+    "sdram_of",
     "search_of",
     "shapes_of",
     "thousands",
@@ -166,8 +169,6 @@ def dram_of(options: argparse.Namespace, config: NpuConfig) -> AnyDram:
     Raises:
         UsageError: options that do not go together, or with the configuration.
     """
-    from npukit.fpga.boards import BOARDS
-
     if options.dram == "reference":
         if options.dram_megahertz is not None:
             raise UsageError("--dram-megahertz goes with --dram sdram")
@@ -177,16 +178,31 @@ def dram_of(options: argparse.Namespace, config: NpuConfig) -> AnyDram:
             raise UsageError(f"--dram-latency: {error}") from None
     if options.dram_latency is not None:
         raise UsageError("--dram-latency goes with --dram reference; an SDRAM has its data sheet's times")
+    return sdram_of(config, options.dram_megahertz)
+
+
+def sdram_of(config: NpuConfig, megahertz: float | None) -> SdramDram:
+    """The SDRAM of a configuration's board, or of the first, at its clock or another.
+
+    Raises:
+        UsageError: a clock or a bus that it does not have.
+    """
+    from npukit.fpga.boards import BOARDS
+
     label = config_label(config)
     board = next((one for one in BOARDS.values() if label in one.presets), next(iter(BOARDS.values())))
+    clock = board.megahertz if megahertz is None else megahertz
     try:
-        dram = SdramDram(
-            chip=board.sdram, megahertz=options.dram_megahertz or board.megahertz, io_cycles=board.io_cycles
-        )
+        dram = SdramDram(chip=board.sdram, megahertz=clock, io_cycles=board.io_cycles)
         dram.check(config)
     except ValueError as error:
         raise UsageError(f"--dram sdram: {error}") from None
     return dram
+
+
+def dram_json(dram: AnyDram) -> dict[str, Any]:
+    """Kind and parameters."""
+    return {"kind": "sdram" if isinstance(dram, SdramDram) else "reference", **asdict(dram)}
 
 
 def config_label(config: NpuConfig) -> str:

@@ -9,7 +9,6 @@ from npukit.cli.timing_session import add_session_options, timing_session
 from npukit.errors import UsageError
 from npukit.profiling.explain import explain
 from npukit.profiling.layers import layer_profiles
-from npukit.sim.timing import simulate_timing
 
 __all__ = ["add_parsers"]
 
@@ -30,14 +29,17 @@ def add_parsers(commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     session, config = timing_session(options)
     names: list[str] = []
-    for program in session.programs.values():
-        schedule = simulate_timing(config, program.instructions)
+    schedules = session.schedules()
+    for name, program in session.programs.items():
+        schedule = schedules[name]
         events = {"start": schedule.start, "end": schedule.end}
-        for node, layer in zip(program.nodes, layer_profiles(program, events, schedule.cycles), strict=True):
+        for node, layer in zip(
+            program.nodes, layer_profiles(program, events, schedule.cycles, session.dram), strict=True
+        ):
             names.append(node.name)
             if node.name != options.node:
                 continue
-            lines = explain(program, schedule, node, layer)
+            lines = explain(program, schedule, node, layer, session.dram)
             if options.json:
                 print_json({"schema": 1, "model": options.model, "config": config.to_dict(), "text": lines,
                             "layer": asdict(layer)})  # fmt: skip

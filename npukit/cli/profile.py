@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from npukit.cli.common import add_dram, print_json, say, shape_text
+from npukit.cli.common import dram_json, print_json, say, shape_text
 from npukit.cli.report import layer_table
 from npukit.cli.timing_session import add_session_options, timing_session
 from npukit.errors import UsageError
@@ -19,6 +19,7 @@ from npukit.profiling.layers import LayerProfile, Profile, timing_profile
 from npukit.profiling.occupancy import occupancy
 from npukit.profiling.roofline import ceiling, roofline_svg
 from npukit.profiling.trace import perfetto_trace
+from npukit.sim.dram import AnyDram
 from npukit.sim.timing import Schedule
 
 __all__ = ["add_parsers"]
@@ -35,7 +36,6 @@ def add_parsers(commands) -> None:
     )  # fmt: skip
     parser.add_argument("model", metavar="MODEL|F", help="ONNX model, compiled model, or program")
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder to write to")
-    add_dram(parser)
     add_session_options(parser)
     parser.set_defaults(run=_run)
 
@@ -49,16 +49,16 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError(f"nothing of {options.model} runs on the accelerator: npukit check says why")
     schedules = session.schedules()
     runs = [(program, schedules[name]) for name, program in session.programs.items()]
-    profile = timing_profile(config, runs)
-    summary = _summary(options.model, profile, runs)
+    profile = timing_profile(config, runs, session.dram)
+    summary = _summary(options.model, profile, runs, session.dram)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
     files = {
-        "layers.csv": _table(profile.layers, runs).encode(),
+        "layers.csv": _table(profile.layers, runs, session.dram).encode(),
         "trace.perfetto-trace": perfetto_trace(runs),
-        "roofline.svg": roofline_svg(config, profile.layers).encode(),
+        "roofline.svg": roofline_svg(config, profile.layers, session.dram).encode(),
     }
     for name, data in files.items():
         write_bytes(folder / name, data)
@@ -91,7 +91,7 @@ def _no_waits() -> dict[str, int]:
     return {f"{engine.name.lower()}_{cause}": 0 for engine in ENGINES for cause in _WAITS}
 
 
-def _table(layers: list[LayerProfile], runs: list[tuple[Program, Schedule]]) -> str:
+def _table(layers: list[LayerProfile], runs: list[tuple[Program, Schedule]], dram: AnyDram) -> str:
     text = io.StringIO()
     waits = [row for run in runs for row in _waits(run)]
     causes = [name for name in _no_waits() if name != "matrix_dram_wait"]
@@ -106,14 +106,14 @@ def _table(layers: list[LayerProfile], runs: list[tuple[Program, Schedule]]) -> 
                 layer.node, layer.op, " ".join(map(shape_text, layer.inputs)), shape_text(layer.output), layer.macs,
                 layer.cycles, f"{layer.utilization:.4f}", layer.bound, layer.array, layer.vector, layer.dram,
                 layer.read_bytes, layer.write_bytes,
-                f"{ceiling(config, layer.macs, layer.read_bytes, layer.write_bytes):.1f}" if layer.macs else "",
+                f"{ceiling(config, layer.macs, layer.read_bytes, layer.write_bytes, dram):.1f}" if layer.macs else "",
                 *(wait[name] for name in causes),
             ]
         )  # fmt: skip
     return text.getvalue()
 
 
-def _summary(model: str, profile: Profile, runs: list[tuple[Program, Schedule]]) -> dict[str, Any]:
+def _summary(model: str, profile: Profile, runs: list[tuple[Program, Schedule]], dram: AnyDram) -> dict[str, Any]:
     config = profile.config
     peaks: dict[str, int] = {}
     for program, schedule in runs:
@@ -131,13 +131,14 @@ def _summary(model: str, profile: Profile, runs: list[tuple[Program, Schedule]])
         "utilization": profile.utilization,
         "peaks": {"array_macs_per_cycle": config.array**2, "vector_macs_per_cycle": vector},
         "macs_on_vector": depthwise,
-        "roofline_utilization": ceiling(config, profile.macs, read, written) / config.array**2,
+        "roofline_utilization": ceiling(config, profile.macs, read, written, dram) / config.array**2,
         "counters": profile.counters,
         "dram": {
             "read_bytes": read,
             "write_bytes": written,
             "peak_bytes": max(program.dram_bytes for program, _ in runs),
         },
+        "memory": dram_json(dram),
         "peak_words_in_use": peaks,
         "instructions": sum(len(program.instructions) for program, _ in runs),
         "layers": [asdict(layer) for layer in profile.layers],

@@ -4,6 +4,7 @@ import argparse
 
 from npukit.cli.common import (
     add_config,
+    add_dram,
     add_optimize,
     add_output,
     add_partition,
@@ -28,6 +29,7 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
     add_optimize(parser)
     add_shapes(parser)
     add_partition(parser, FALLBACKS)
+    add_dram(parser)
     add_config(parser)
     add_output(parser)
 
@@ -38,7 +40,7 @@ def timing_session(options: argparse.Namespace) -> tuple[Session, NpuConfig]:
     compiled = programs_of(model)
     config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
     say_config(options, config)
-    dram = dram_of(options, config) if "dram" in options else None
+    dram = dram_of(options, config)
     session = Session(
         model, config, dram=dram, shapes=shapes_of(options), compute=False, fallback=options.fallback,
         min_macs=min_macs_of(options), optimize=options.optimize, search=search_of(options),

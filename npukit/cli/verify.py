@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config
+from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config, sdram_of
 from npukit.errors import UsageError
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
@@ -24,8 +24,9 @@ def add_parsers(commands) -> None:
     parser = commands.add_parser(
         "verify", help="compare random programs on simulator and RTL",
         description="Run random legal programs on the simulator and on the hardware in Verilator, each with a random "
-        "DRAM, and compare DRAM, every on-chip memory, every counter, and when each instruction was queued, issued, "
-        "started and ended. A program that differs is shrunk and saved, with its waveform; exit code 1.",
+        "DRAM or with a board's memory, and compare DRAM, every on-chip memory, every counter, and when each "
+        "instruction was queued, issued, started and ended. A program that differs is shrunk and saved, with its "
+        "waveform; exit code 1.",
     )  # fmt: skip
     parser.add_argument("--programs", type=int, default=100, metavar="N", help="how many (default: 100)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the first (default: 1)")
@@ -34,12 +35,12 @@ def add_parsers(commands) -> None:
         "--dram", choices=("random", "sdram"), default="random",
         help="the reference DRAM, random each time, or a board's SDRAM with its controller (default: random)",
     )  # fmt: skip
-    parser.add_argument("--dram-latency", type=int, default=20, metavar="N", help="for --replay (default: 20)")
+    parser.add_argument("--dram-megahertz", type=float, metavar="M", help="sdram: its clock (default: the board's)")
+    parser.add_argument("--dram-latency", type=int, metavar="N", help="for --replay (default: 20)")
     for name in ("read", "write"):
         parser.add_argument(
             f"--{name}-bursts",
             type=int,
-            default=16,
             metavar="N",
             help=f"for --replay: {name} bursts in flight (default: 16)",
         )
@@ -96,13 +97,13 @@ def _run(options: argparse.Namespace) -> int:
 
 def _sdram(options: argparse.Namespace, config: NpuConfig) -> SdramDram | None:
     if options.dram == "random":
+        if options.dram_megahertz is not None:
+            raise UsageError("--dram-megahertz goes with --dram sdram")
         return None
-    dram = SdramDram()
-    try:
-        dram.check(config)
-    except ValueError as error:
-        raise UsageError(f"--dram sdram: {error}") from None
-    return dram
+    for name in ("dram_latency", "read_bursts", "write_bursts"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} does not go with --dram sdram")
+    return sdram_of(config, options.dram_megahertz)
 
 
 def _device_maker(
@@ -120,7 +121,7 @@ def _describe(first: dict) -> str:
     text = "first difference: " + ", ".join(f"{key} {value}" for key, value in first.items())
     if "file" in first:
         dram = first["dram"]
-        memory = "--dram sdram"
+        memory = f"--dram sdram --dram-megahertz {dram.get('megahertz', 0):g}"
         if "latency" in dram:
             memory = f"--dram-latency {dram['latency']} --read-bursts {dram['read_bursts']} "
             memory += f"--write-bursts {dram['write_bursts']}"
@@ -137,7 +138,9 @@ def _replay(options: argparse.Namespace) -> int:
     sdram = _sdram(options, program.config)
     try:
         dram = sdram or DramModel(
-            latency=options.dram_latency, read_bursts=options.read_bursts, write_bursts=options.write_bursts
+            latency=20 if options.dram_latency is None else options.dram_latency,
+            read_bursts=16 if options.read_bursts is None else options.read_bursts,
+            write_bursts=16 if options.write_bursts is None else options.write_bursts,
         )
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -8,13 +8,16 @@ from npukit.isa.program import NodeInfo, Program
 from npukit.isa.timing import Timing
 from npukit.profiling.layers import LayerProfile
 from npukit.profiling.roofline import ceiling
+from npukit.sim.dram import AnyDram
 from npukit.sim.timing import Schedule
 
 __all__ = ["explain"]
 
 
-def explain(program: Program, schedule: Schedule, node: NodeInfo, layer: LayerProfile) -> list[str]:
-    """Lines about one node of a program that has run with this schedule."""
+def explain(
+    program: Program, schedule: Schedule, node: NodeInfo, layer: LayerProfile, dram: AnyDram | None = None
+) -> list[str]:
+    """Lines about one node of a program that has run with this schedule, and with that DRAM."""
     config = program.config
     indices = node.indices()
     mine = [program.instructions[index] for index in indices]
@@ -27,7 +30,7 @@ def explain(program: Program, schedule: Schedule, node: NodeInfo, layer: LayerPr
         "instructions: " + ", ".join(f"{count} {name}" for name, count in sorted(kinds.items())),
     ]
     if layer.macs and layer.cycles:
-        most = ceiling(config, layer.macs, layer.read_bytes, layer.write_bytes)
+        most = ceiling(config, layer.macs, layer.read_bytes, layer.write_bytes, dram)
         lines.insert(
             2,
             f"utilisation: {100 * layer.utilization:.1f} % of {config.array**2} MACs a cycle; with its DRAM traffic at "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Engine, Load, Matrix, Memory, Store, Vector
 from npukit.isa.program import Program
 from npukit.isa.timing import Timing
+from npukit.sim.dram import AnyDram, DramModel
 from npukit.sim.timing import Schedule, stream_cycles
 
 __all__ = ["LayerProfile", "Profile", "layer_profiles", "timing_profile"]
@@ -61,9 +63,10 @@ class Profile:
         return self.macs / (self.config.array**2 * self.cycles) if self.cycles else 0.0
 
 
-def _work(program: Program, indices: Iterable[int]) -> tuple[int, int, int, int, int]:
+def _work(program: Program, indices: Iterable[int], dram: AnyDram) -> tuple[int, int, int, int, int]:
     """(array, vector, bus) cycles of some instructions, by themselves, and bytes that they (read, write) in DRAM."""
     config, timing = program.config, Timing(program.config)
+    rate = dram.bytes_per_cycle(config)
     array = vector = moved = 0
     traffic = [0, 0]
     for instruction in (program.instructions[index] for index in indices):
@@ -78,20 +81,22 @@ def _work(program: Program, indices: Iterable[int]) -> tuple[int, int, int, int,
             word = config.wide_word_bytes if wide else config.word_bytes
             words = instruction.planes * instruction.rows * instruction.words
             # a word narrower than the bus still takes LOAD or STORE a cycle
-            moved += max(words, -(-words * word // config.bus_bytes))
+            moved += max(words, ceil(words * word / rate))
             traffic[isinstance(instruction, Store)] += words * word
     return array, vector, moved, traffic[0], traffic[1]
 
 
-def timing_profile(config: NpuConfig, runs: Iterable[tuple[Program, Schedule]]) -> Profile:
-    """What programs cost by their schedules alone."""
+def timing_profile(config: NpuConfig, runs: Iterable[tuple[Program, Schedule]], dram: AnyDram | None = None) -> Profile:
+    """What programs cost by their schedules alone, which are those with that DRAM, by default the reference one."""
     profile = Profile(config)
     for program, schedule in runs:
         profile.cycles += schedule.cycles
         profile.macs += sum(node.macs for node in program.nodes)
         for name, value in schedule.counters.items():
             profile.counters[name] = profile.counters.get(name, 0) + value
-        profile.layers.extend(layer_profiles(program, {"start": schedule.start, "end": schedule.end}, schedule.cycles))
+        profile.layers.extend(
+            layer_profiles(program, {"start": schedule.start, "end": schedule.end}, schedule.cycles, dram)
+        )
     return profile
 
 
@@ -122,7 +127,7 @@ def owners(program: Program, starts: NDArray[np.int64], ends: NDArray[np.int64],
 
 
 def layer_profiles(
-    program: Program, events: dict[str, NDArray[np.int64]] | None, cycles: int
+    program: Program, events: dict[str, NDArray[np.int64]] | None, cycles: int, dram: AnyDram | None = None
 ) -> Iterable[LayerProfile]:
     """A row per node, from each instruction's start and end; without them (a device that does not tell) the last row
     gets the whole program's cycles."""
@@ -134,7 +139,7 @@ def layer_profiles(
     else:
         spent_by = owners(program, events["start"], events["end"], cycles)
     for node, spent in zip(program.nodes, spent_by.tolist(), strict=True):
-        array, vector, moved, read, written = _work(program, node.indices())
+        array, vector, moved, read, written = _work(program, node.indices(), dram or DramModel())
         work = {"array": array, "vector": vector, "dram": moved}
         bound = max(work, key=lambda name: work[name])
         if 2 * spent < work[bound]:

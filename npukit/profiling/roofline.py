@@ -6,27 +6,32 @@ from math import ceil, floor, log10
 
 from npukit.isa.config import NpuConfig
 from npukit.profiling.layers import LayerProfile
+from npukit.sim.dram import AnyDram, DramModel
 
 __all__ = ["ceiling", "roofline_svg"]
 
 _WIDTH, _HEIGHT, _MARGIN = 860, 560, 64
 
 
-def ceiling(config: NpuConfig, macs: int, read_bytes: int, write_bytes: int) -> float:
-    """The most MACs a cycle for that traffic: the array's, or what the busier data channel lets through."""
-    traffic = max(read_bytes, write_bytes)
-    return min(float(config.array**2), macs * config.bus_bytes / traffic) if traffic else float(config.array**2)
+def ceiling(config: NpuConfig, macs: int, read_bytes: int, write_bytes: int, dram: AnyDram | None = None) -> float:
+    """The most MACs a cycle for that traffic: the array's, or what the DRAM, by default the reference one, lets
+    through."""
+    dram = dram or DramModel()
+    traffic, peak = dram.traffic(read_bytes, write_bytes), float(config.array**2)
+    return min(peak, macs * dram.bytes_per_cycle(config) / traffic) if traffic else peak
 
 
-def roofline_svg(config: NpuConfig, layers: Sequence[LayerProfile]) -> str:
+def roofline_svg(config: NpuConfig, layers: Sequence[LayerProfile], dram: AnyDram | None = None) -> str:
     """MACs a cycle over MACs a byte of the busier DRAM channel, both logarithmic; layers without MACs are left out."""
+    dram = dram or DramModel()
+    rate = dram.bytes_per_cycle(config)
     shown = [layer for layer in layers if layer.macs and layer.cycles]
     points = [
-        (layer.macs / max(1, layer.read_bytes, layer.write_bytes), layer.macs / layer.cycles, layer.node)
+        (layer.macs / max(1, dram.traffic(layer.read_bytes, layer.write_bytes)), layer.macs / layer.cycles, layer.node)
         for layer in shown
     ]
     peak = config.array**2
-    xs = [x for x, _, _ in points] + [peak / config.bus_bytes]
+    xs = [x for x, _, _ in points] + [peak / rate]
     ys = [y for _, y, _ in points] + [peak]
     left, right = floor(log10(min(xs))), ceil(log10(max(xs) * 1.1))
     low, high = floor(log10(min(ys))), ceil(log10(max(ys) * 1.1))
@@ -48,17 +53,17 @@ def roofline_svg(config: NpuConfig, layers: Sequence[LayerProfile]) -> str:
         start, y = place(10.0**left, 10.0**exponent)
         parts.append(f'<line x1="{start:.1f}" y1="{y:.1f}" x2="{_WIDTH - _MARGIN}" y2="{y:.1f}" stroke="#ddd"/>')
         parts.append(f'<text x="{start - 8:.1f}" y="{y + 4:.1f}" text-anchor="end">{10.0**exponent:g}</text>')
-    ridge = peak / config.bus_bytes
+    ridge = peak / rate
     corner, first = place(max(ridge, 10.0**left), peak), 10.0**left
-    slope = place(first, max(first * config.bus_bytes, 10.0**low))
-    if first * config.bus_bytes < 10.0**low:
-        slope = place(10.0**low / config.bus_bytes, 10.0**low)
+    slope = place(first, max(first * rate, 10.0**low))
+    if first * rate < 10.0**low:
+        slope = place(10.0**low / rate, 10.0**low)
     end = place(10.0**right, peak)
     roof = " ".join(f"{x:.1f},{y:.1f}" for x, y in (slope, corner, end))
     parts.append(f'<polyline points="{roof}" fill="none" stroke="#a00" stroke-width="2"/>')
     parts.append(
         f'<text x="{end[0]:.1f}" y="{end[1] - 6:.1f}" text-anchor="end" fill="#a00">{peak} MACs/cycle, '
-        f"{config.bus_bytes} B/cycle</text>"
+        f"{rate:g} B/cycle</text>"
     )
     for x, y, name in points:
         across, down = place(x, y)

@@ -26,6 +26,7 @@ class SdramRtlDevice(RtlDevice):
         from npukit.fpga.timed import SdramTimedCore, least_phase
 
         least = least_phase(dram.chip, dram.megahertz)
+        assert dram.phase is not None
         if dram.phase < least:
             raise ValueError(f"in hardware the refresh phase must be at least {least}, not {dram.phase}")
         core = SdramTimedCore(config, dram.chip, dram.megahertz, io_cycles=dram.io_cycles, phase=dram.phase)

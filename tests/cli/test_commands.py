@@ -203,8 +203,8 @@ def test_stop_after_prints_the_stage(npukit, digits, stage) -> None:
 # ---- run
 
 RUN_KEYS = {
-    "schema", "model", "config", "device", "dram", "dram_latency", "seed", "cycles", "macs", "utilization", "seconds",
-    "memory_peak", "offload", "counters", "layers",
+    "schema", "model", "config", "device", "dram", "dram_latency", "memory", "seed", "cycles", "macs", "utilization",
+    "seconds", "memory_peak", "offload", "counters", "layers",
 }  # fmt: skip
 
 
@@ -314,6 +314,10 @@ def test_sdram(npukit, digits) -> None:
     assert reference["cycles"] < slow["cycles"] < fast["cycles"]
     npukit(*board, "--dram", "sdram", "--dram-latency", 5).refused("--dram-latency goes with --dram reference")
     npukit(*board, "--dram-megahertz", 5).refused("--dram-megahertz goes with --dram sdram")
+    for clock in (0, -3, "nan"):
+        npukit(*board, "--dram", "sdram", "--dram-megahertz", clock).refused(f"clocks up to 133 MHz, not {clock}")
+    npukit(*board, "--dram", "sdram", "--dram-megahertz", 0.5).refused("too few for the SDRAM's refreshes")
+    assert slow["memory"]["kind"] == "sdram" and slow["memory"]["megahertz"] == 40.0
     npukit(*board, "--dram", "sdram", "--dram-megahertz", 200).refused("clocks up to 133 MHz, not 200")
     npukit(*board, "--dram", "sdram", "--set", "bus_bytes=64").refused("4, 8 or 16 bytes, not 64")
 

@@ -90,6 +90,9 @@ def test_a_difference(npukit, case: Path, monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_bad_options(npukit, tmp_path: Path) -> None:
     npukit("verify", "--programs", 0).refused("--programs must be at least 1, not 0")
     npukit("verify", "--vcd", tmp_path / "a.vcd").refused("--vcd goes with --replay")
+    npukit("verify", "--dram-megahertz", 25).refused("--dram-megahertz goes with --dram sdram")
+    npukit("verify", "--dram", "sdram", "--read-bursts", 3).refused("--read-bursts does not go with --dram sdram")
+    npukit("verify", "--dram", "sdram", "--set", "bus_bytes=32").refused("4, 8 or 16 bytes, not 32")
     npukit("verify", "--replay", tmp_path / "no.npu").refused("cannot read", "no.npu")
     damaged = tmp_path / "damaged.npu"
     damaged.write_bytes(b"something else")

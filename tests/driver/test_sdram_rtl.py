@@ -19,7 +19,7 @@ pytest.importorskip("amaranth", reason="Amaranth is not installed: pip install n
 
 CONFIG = replace(
     PRESETS["int8-4x4"], act_depth=256, act_banks=2, wgt_depth=256, acc_depth=64, acc_banks=2, par_depth=64,
-    bus_bytes=8, max_burst=24, vector_lanes=1, fma_lanes=1, queue_depth=4,
+    bus_bytes=8, max_burst=24, vector_lanes=1, fma_lanes=1, fma_fixed=0, queue_depth=4,
 )  # fmt: skip
 DRAM = SdramDram(megahertz=100.0, io_cycles=1, phase=300, chip=SdramChip(column_bits=8))
 
@@ -62,10 +62,18 @@ def test_that_it_matters() -> None:
 
 
 def test_what_is_refused(device: SdramRtlDevice) -> None:
-    with pytest.raises(ValueError, match="the refresh phase must be from 0 to 780, not 781"):
+    with pytest.raises(ValueError, match="the SDRAM's phase must be from 0 to 780, not 781"):
         SdramDram(megahertz=100.0, phase=781)
     with pytest.raises(ValueError, match="clocks up to 133 MHz, not 150"):
         SdramDram(megahertz=150.0)
+    for value in (-1, 1.5, 9):
+        with pytest.raises(ValueError, match=f"the SDRAM's io_cycles must be from 0 to 8, not {value}"):
+            SdramDram(io_cycles=value)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="0.5 MHz are too few for the SDRAM's refreshes: 3 cycles for each"):
+        SdramDram(megahertz=0.5)
+    with pytest.raises(ValueError, match="up to 16 banks, not 32"):
+        SdramDram(chip=SdramChip(bank_bits=5))
+    assert (SdramDram().phase, SdramDram(megahertz=8.0).phase) == (64, 31)
     with pytest.raises(ValueError, match="bus of 4, 8 or 16 bytes, not 32"):
         simulate_timing(replace(CONFIG, bus_bytes=32), random_program(CONFIG, "x").instructions, DRAM)
     with pytest.raises(ValueError, match="has no other memory"):

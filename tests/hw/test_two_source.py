@@ -381,6 +381,19 @@ def test_equals_numerics(lane: Any, case: Any) -> None:
     check(lane.run(**inputs)["result"], inputs, expected)
 
 
+def test_without_fixed_point(streaming: ModuleType) -> None:
+    """A lane that has ADD and MULTIPLY alone, as boards have it."""
+    if missing := streaming.missing_tool():
+        pytest.skip(missing)
+    lane = streaming.Stream(TwoSourceLane(fixed=False), TwoSourceLane.latency)
+    float_operations = {TwoSourceOperation.ADD.value, TwoSourceOperation.MULTIPLY.value}
+    drawn = [case(np.random.default_rng(4), 4000) for case in CASES]
+    cases = [inputs for inputs in drawn if set(np.unique(inputs["operation"])) <= float_operations]
+    assert len(cases) >= 2
+    for inputs in cases:
+        check(lane.run(**inputs)["result"], inputs, reference(inputs))
+
+
 @functools.cache
 def shapes() -> dict[str, Shape]:
     """Of the lane's members."""

@@ -18,6 +18,7 @@ OTHER_VALUES = {
     "par_depth": 128,
     "vector_lanes": 8,
     "fma_lanes": 8,
+    "fma_fixed": 0,
     "vector_taps": 2,
     "max_window": 5,
     "bus_bytes": 16,
@@ -82,6 +83,7 @@ def test_unknown_preset_lists_those_that_exist() -> None:
         ({"vector_lanes": 3}, "vector_lanes must divide array (16), not 3"),
         ({"vector_lanes": 32}, "vector_lanes must divide array (16), not 32"),
         ({"fma_lanes": 0}, "fma_lanes must divide array (16), not 0"),
+        ({"fma_fixed": 2}, "fma_fixed must be from 0 to 1, not 2"),
         ({"bus_bytes": 2}, "bus_bytes must be a power of two from 4 to 64, not 2"),
         ({"bus_bytes": 24}, "bus_bytes must be a power of two from 4 to 64, not 24"),
         (
@@ -120,7 +122,7 @@ def test_hash_and_difference_see_every_field(name: str) -> None:
 
 def test_hash_is_stable() -> None:
     # a changed hash makes every compiled program and every bitstream unusable: change it knowingly
-    assert NpuConfig().hash == 0x2D96496CAE9D199E
+    assert NpuConfig().hash == 0x481207619944A4BC
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -14,6 +14,7 @@ from npukit.isa.descriptors import (
     descriptor_lanes,
     descriptor_words,
     encode_descriptor,
+    operations_of,
     pack_taps,
     parameter_words,
     tap_words,
@@ -88,6 +89,18 @@ def test_values_out_of_range_are_refused(operation: Operation) -> None:
                 encode_descriptor(config, operation, {field.name: value})
         with pytest.raises(InstructionError, match=f"{field.name} must be a whole number, not 0.5"):
             encode_descriptor(config, operation, {field.name: 0.5})
+
+
+def test_without_fixed_point_sources() -> None:
+    config = replace(config_of(16), fma_fixed=0)
+    assert set(operations_of(config_of(16))) - set(operations_of(config)) == {
+        Operation.ADD_FIXED,
+        Operation.MULTIPLY_FIXED,
+    }
+    with pytest.raises(InstructionError, match="operation MULTIPLY_FIXED is not there with fma_fixed = 0"):
+        descriptor_lanes(config, Operation.MULTIPLY_FIXED)
+    with pytest.raises(InstructionError, match="not defined for dtype bf16"):
+        descriptor_lanes(replace(config, dtype="bf16"), Operation.REQUANTIZE_FIXED)
 
 
 def test_unknown_field_and_undefined_operation() -> None:

@@ -28,7 +28,7 @@ from npukit.isa.instructions import (
 )
 from npukit.isa.registers import COUNTERS
 from npukit.isa.timing import Timing
-from npukit.sim.dram import DramModel
+from npukit.sim.dram import AnyDram, DramModel, SdramDram
 from npukit.sim.timing import Deadlock, Schedule, simulate_timing, stream_cycles
 
 LOAD, MATRIX, VECTOR, STORE = (1 << engine for engine in ENGINES)
@@ -402,7 +402,11 @@ def test_dram_parameters(fields: dict[str, Any], message: str) -> None:
 # ---- errors
 
 
-def test_deadlocks_are_named() -> None:
+@pytest.mark.parametrize("dram", [DramModel(), SdramDram(), SdramDram(megahertz=100.0, phase=780)])
+def test_deadlocks_are_named(dram: AnyDram) -> None:
+    def run(*program: Instruction) -> None:
+        simulate_timing(CONFIG, (*program, END), dram)
+
     with pytest.raises(Deadlock, match=r"instruction 1 \(MATRIX\) waits for a token that never comes"):
         run(Load(), Matrix(wait=LOAD))
     with pytest.raises(Deadlock, match=r"instruction 0 \(VECTOR\) waits"):
