@@ -755,7 +755,10 @@ def simulate(constants, chip, table, schedule, counters):
         if changed:
             now += 1
         elif wake < NEVER:
-            now = now + 1 if is_sdram else wake
+            if is_sdram:  # of the controller's registers only the refresh interval goes on meanwhile
+                wake = min(wake, now + 1 + controller[sdram.Q_INTERVAL])
+                controller[sdram.Q_INTERVAL] -= wake - (now + 1)
+            now = wake
         else:
             for engine in range(4):
                 if issued[engine] < queued[engine]:
