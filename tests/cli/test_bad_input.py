@@ -568,7 +568,7 @@ def test_what_the_messages_of_damaged_programs_say(npukit, compiled, program, tm
     path.write_bytes(data[:-1])
     npukit("run", path).refused("the program's digest does not match: the file is damaged or cut short")
     path.write_bytes(data[:8] + b"\x09" + data[9:])
-    npukit("disasm", path).refused("the program has format version 9; this npukit reads 2")
+    npukit("disasm", path).refused("the program has format version 9; this npukit reads 3")
     model = onnx.load(compiled)
     model.graph.node[0].name = "other"
     npukit("run", save(path, model)).refused("the compiled model's digest does not match")

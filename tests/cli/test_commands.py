@@ -102,10 +102,18 @@ def test_interrupt_of_a_process(tmp_path) -> None:
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stderr is not None
-    assert process.stderr.readline().startswith("config: ")  # the imports are done
+    assert process.stderr.readline().startswith("config: ")
+    # a pipe can be opened for writing at once only when somebody reads it: then the command waits for its input
+    writer = None
+    while writer is None:
+        try:
+            writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            time.sleep(0.05)
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
+    os.close(writer)
     assert (process.returncode, out, err) == (130, "", "npukit: interrupted\n")
 
 

@@ -21,8 +21,11 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from npukit.hw.axi import INCREMENTING, axi4_signature, axi_lite_signature, size_of
 from npukit.hw.registers import RegisterFile
 from npukit.isa.config import NpuConfig
+from npukit.isa.registers import COUNTERS
 
 __all__ = ["CopyEngine", "Fault"]
+
+_CYCLES = [name for name, _ in COUNTERS].index("cycles")
 
 
 class Fault(enum.IntEnum):
@@ -78,7 +81,7 @@ class CopyEngine(wiring.Component):
             self.trace_done.eq(done),
             registers.value("STATUS").eq(Cat(running, done, errors.any())),
             registers.value("ERROR").eq(errors << 4),
-            registers.wide("CYCLES").eq(cycle),
+            registers.counter.eq(Mux(registers.counter_index == _CYCLES, cycle, 0)),
         ]
 
         # every other cycle of waiting, where it does harm
