@@ -112,7 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_in(
         "hw/fetch.py",
         ("credit", "+ want <= capacity", "+ want < capacity"),
-        ("arrival", "(there != 0)", "(held != 0)"),
+        ("arrival", "(dispatched != arrived)", "(dispatched != asked)"),
     ),
     *_in(
         "hw/tokens.py",
