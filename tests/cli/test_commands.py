@@ -100,6 +100,8 @@ def test_interrupt_of_a_process(tmp_path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "npukit.cli", "check", str(pipe)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # a shell has its background jobs ignore it, and what they start, too
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stderr is not None
     assert process.stderr.readline().startswith("config: ")
