@@ -11,6 +11,8 @@ __all__ = ["area_by_block"]
 
 _LEVELS_DOWN = {"core", "machine"}
 """Blocks whose parts are blocks."""
+_PINS = "pins and clock"
+"""All that is beside the system."""
 
 
 def area_by_block(netlist: Path) -> dict[str, dict[str, int]]:
@@ -29,7 +31,9 @@ def area_by_block(netlist: Path) -> dict[str, dict[str, int]]:
 
 def _block(name: str) -> str:
     *path, _ = name.lstrip("\\").split(".")
-    place = path[1:] if path[:1] == ["system"] else path
+    if path and path[0] != "system":
+        return _PINS
+    place = path[1:]
     while place[:1] and place[0] in _LEVELS_DOWN and len(place) > 1:
         place = place[1:]
     return place[0] if place else "top"

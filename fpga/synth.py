@@ -26,7 +26,7 @@ _NAMES = {
 @dataclass
 class SynthesisReport:
     """seconds: by step. used, available: of nextpnr's resources. blocks: what each takes, after synthesis. clocks: MHz
-    reached and asked for."""
+    reached and asked for. lut_products: products of bytes made of LUTs, as the chip has no more multipliers."""
 
     board: str
     config: dict[str, Any]
@@ -39,6 +39,7 @@ class SynthesisReport:
     blocks: dict[str, dict[str, int]]
     clocks: dict[str, tuple[float, float]]
     critical_path: list[str]
+    lut_products: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -63,6 +64,8 @@ class SynthesisReport:
             for kind, title in _NAMES.items()
             if kind in self.available
         ]
+        if self.lut_products:
+            rows.append(f"{self.lut_products} products of bytes are made of LUTs")
         rows.append(f"{self.lut_per_mac:.0f} LUT per MAC, everything counted")
         rows += [
             f"clock {name.split('$')[-1]}: {reached:.1f} MHz of {asked:.1f} asked for"
@@ -102,9 +105,11 @@ def make_bitstream(
         return result
 
     folder.mkdir(parents=True, exist_ok=True)
-    files = step("elaborate", lambda: constrained(board, config, system))
-    (folder / "top.lpf").write_text(files["lpf"], encoding="utf-8")
-    area: Area = step("synthesise", lambda: synthesise_rtlil(files["il"], "top", folder))
+    design = step("elaborate", lambda: constrained(board, config, system))
+    if design.lut_products:
+        progress(f"{design.lut_products} products of bytes are made of LUTs: {board.device.multipliers} multipliers")
+    (folder / "top.lpf").write_text(design.constraints, encoding="utf-8")
+    area: Area = step("synthesise", lambda: synthesise_rtlil(design.rtlil, "top", folder))
     _check_size(board, area)
     routed: Routed = step(
         "place and route",
@@ -123,17 +128,15 @@ def make_bitstream(
         blocks=area_by_block(folder / "top.json"),
         clocks=routed.clocks,
         critical_path=routed.critical_path,
+        lut_products=design.lut_products,
         seconds=seconds,
         versions={name: version(name) for name in _PACKAGES},
     )
 
 
-_AVAILABLE = {"85k": Area(lut4=83640, flip_flops=83640, multipliers=156, block_rams=208)}
-"""What a chip has."""
-
-
 def _check_size(board: Board, area: Area) -> None:
-    have = asdict(_AVAILABLE[board.device.size])
+    chip = board.device
+    have = asdict(Area(chip.luts, chip.luts, chip.multipliers, chip.block_rams))
     over = [
         f"{used} {name.replace('_', ' ')} where the chip has {have[name]}, {used - have[name]} too many"
         for name, used in asdict(area).items()

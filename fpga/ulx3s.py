@@ -1,5 +1,8 @@
 """The ULX3S: its clock, its pins, and the system behind them."""
 
+import re
+from dataclasses import dataclass
+
 from amaranth import ClockDomain, ClockSignal, Const, Elaboratable, Instance, Module, Signal
 from amaranth.lib import io, wiring
 from amaranth.lib.cdc import ResetSynchronizer
@@ -10,7 +13,7 @@ from npukit.fpga.pll import PllSettings
 from npukit.fpga.system import System
 from npukit.isa.config import NpuConfig
 
-__all__ = ["Ulx3sTop", "constrained"]
+__all__ = ["ConstrainedDesign", "Ulx3sTop", "constrained"]
 
 
 class Ulx3sTop(Elaboratable):
@@ -92,14 +95,40 @@ class _Platform(Ecp5Cells, ULX3S_85F_Platform):
     pass
 
 
-def constrained(board: Board, config: NpuConfig, system: wiring.Component | None = None) -> dict[str, str]:
-    """RTLIL and pin constraints, by the end of the file's name; of a board with the accelerator, or with another
-    system of the same members."""
+@dataclass(frozen=True)
+class ConstrainedDesign:
+    """rtlil: with the top module `top`. constraints: pins and clocks (LPF). lut_products: products made of LUTs because
+    the chip has too few multipliers."""
+
+    rtlil: str
+    constraints: str
+    lut_products: int
+
+
+def constrained(board: Board, config: NpuConfig, system: wiring.Component | None = None) -> ConstrainedDesign:
+    """A board with the accelerator, or with another system of the same members."""
     if system is None:
         system = System(config, board.sdram, board.megahertz, board.baud, io_cycles=board.io_cycles)
-    plan = _Platform().build(Ulx3sTop(board, system), name="top", do_build=False)
+    top, platform = Ulx3sTop(board, system), _Platform()
+    files = _files(platform, top)
+    products = platform.byte_products + platform.wide_products + _inferred_products(files["il"])
+    over = products - board.device.multipliers
+    over = max(0, min(over, platform.byte_products))
+    if over:  # how many there are is known only now
+        files = _files(_Platform(platform.byte_products - over), top)
+    return ConstrainedDesign(files["il"], files["lpf"], over)
+
+
+def _files(platform: _Platform, top: Ulx3sTop) -> dict[str, str]:
+    plan = platform.build(top, name="top", do_build=False)
     found = {}
     for ending in ("il", "lpf"):
         content = plan.files[f"top.{ending}"]
         found[ending] = content if isinstance(content, str) else content.decode()
     return found
+
+
+def _inferred_products(rtlil: str) -> int:
+    """Those that Yosys makes multipliers of by itself, as no factor is a constant."""
+    factors = re.findall(r"cell \$mul .*?connect \\A ([^\n]+).*?connect \\B ([^\n]+)", rtlil, re.DOTALL)
+    return sum(not any(re.fullmatch(r"\d+'[01]+", factor) for factor in pair) for pair in factors)

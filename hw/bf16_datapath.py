@@ -118,7 +118,6 @@ class Bf16VectorDatapath(VectorDatapath):
         config = self._config
         lanes, taps = config.vector_lanes, config.vector_taps
         selected, weights = self._window(m), self._taps(m)
-        group = delay(m, self.lane_group, _WINDOW, "group_window")
         end = _PRODUCTS + ADDER_LATENCY * taps
 
         # the sums as they were: written when complete, read a cycle before the first product
@@ -141,8 +140,8 @@ class Bf16VectorDatapath(VectorDatapath):
         for k in range(lanes):
             running: Value = Signal(32, name=f"running_{k}")
             m.d.comb += running.eq(Mux(first, Mux(maximum, MINUS_INFINITY, 0), read.data.word_select(k, 32)))
-            for tap, (chosen, inside) in enumerate(selected):
-                element = Mux(inside, self._lane(m, chosen, group, k, lanes, 16), 0)
+            for tap, (elements, inside) in enumerate(selected):
+                element = Mux(inside, elements[k], 0)
                 m.submodules[f"tap_{k}_{tap}"] = multiply = Bf16Multiplier()
                 m.submodules[f"sum_{k}_{tap}"] = add = Float32Adder()
                 # outside of the window, a product of 0, or the least of all numbers

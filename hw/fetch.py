@@ -65,40 +65,49 @@ class FetchUnit(wiring.Component):
         active = Signal()
         """One cycle behind `running`: FETCH is idle in cycle 0."""
         asked, dispatched, arrived = Signal(32), Signal(32), Signal(32)
+        # what follows from these by a subtraction is counted beside them: it is on the longest path
+        left, coming, rest = Signal(32), Signal(32), Signal(32)
+        """Instructions not asked for, not arrived, and behind the oldest."""
+        held, there = Signal(range(capacity + 1)), Signal(range(capacity + 1))
+        """Instructions asked for, arrived, and not handed on."""
         want = Signal(range(burst + 1))
-        remaining = Signal(33)
         m.d.comb += [
-            remaining.eq(self.length - asked),
-            want.eq(Mux(remaining < burst, remaining, burst)),
-            self.request_valid.eq(active & ~self.stop & (want != 0) & ((asked - dispatched)[:32] + want <= capacity)),
+            want.eq(Mux(left[exact_log2(burst) :].any(), burst, left)),
+            self.request_valid.eq(active & ~self.stop & (want != 0) & (held + want <= capacity)),
             self.request_offset.eq(asked << 5),
             self.request_beats.eq(((want * INSTRUCTION_BYTES + (bus - 1)) >> exact_log2(bus)) - 1),
             self.index.eq(dispatched),
             self.beat_index.eq(arrived),
         ]
         m.d.sync += active.eq(self.running & ~self.done)
+        taken, gone = Mux(self.request_take, want, 0), self.push.any()
         with m.If(self.request_take):
-            m.d.sync += asked.eq(asked + want)
+            m.d.sync += [asked.eq(asked + want), left.eq(left - want)]
 
         newest = Signal(range(burst + 1))
         """Instructions that this cycle's beat completes."""
         oldest = Signal(range(capacity))
-        self._buffer(m, capacity, newest, oldest, self.length - arrived)
-        m.d.sync += arrived.eq(arrived + newest)
+        self._buffer(m, capacity, newest, oldest, coming)
+        m.d.sync += [
+            arrived.eq(arrived + newest),
+            coming.eq(coming - newest),
+            held.eq(held + taken - gone),
+            there.eq(there + newest - gone),
+        ]
 
         # hand on the oldest
         present, is_end, known = Signal(), Signal(), Signal()
         opcode = self.instruction[: OPCODE_FIELD.width]
         wanted = Signal(len(ENGINES))
         m.d.comb += [
-            present.eq(self.running & (dispatched != arrived)),
+            present.eq(self.running & (there != 0)),
             is_end.eq(opcode == End.opcode),
         ]
         for kind in OPCODES.values():
             if kind.engine is not None:
                 with m.If(opcode == kind.opcode):
                     m.d.comb += [wanted.eq(1 << kind.engine), known.eq(1)]
-        final = dispatched + 1 == self.length
+        final = rest == 0
         m.d.comb += [
             self.illegal.eq(present & without_meaning(self.instruction)),
             self.missing_end.eq(active & ((present & (known | is_end) & (is_end != final)) | (self.length == 0))),
@@ -107,9 +116,10 @@ class FetchUnit(wiring.Component):
         ]
         with m.If(present & known & ~final & ~self.stop):
             m.d.comb += self.push.eq(wanted & self.ready)
-        with m.If(self.push != 0):
+        with m.If(gone):
             m.d.sync += [
                 dispatched.eq(dispatched + 1),
+                rest.eq(rest - 1),
                 oldest.eq(Mux(oldest == capacity - 1, 0, oldest + 1)),
             ]
         with m.If(self.done):
@@ -117,7 +127,9 @@ class FetchUnit(wiring.Component):
         with m.If(self.start):
             m.d.sync += [
                 self.running.eq(1),
-                Cat(asked, dispatched, arrived, oldest).eq(0),
+                Cat(asked, dispatched, arrived, oldest, held, there).eq(0),
+                Cat(left, coming).eq(self.length.replicate(2)),
+                rest.eq(self.length - 1),
             ]
         return m
 

@@ -156,7 +156,6 @@ class Int8VectorDatapath(VectorDatapath):
         """The running sum or maximum of each lane, seven cycles after its latest pass."""
         config = self._config
         lanes = config.vector_lanes
-        group_3 = delay(m, self.lane_group, 3, "group_3")
         selected = self._window(m)
 
         operation_5 = delay(m, self.operation, 5, "operation_5")
@@ -169,9 +168,8 @@ class Int8VectorDatapath(VectorDatapath):
         results = []
         for k in range(lanes):
             products, elements = [], []
-            for tap, (chosen, inside) in enumerate(selected):
-                element = self._lane(m, chosen, group_3, k, lanes, 8)
-                weight = taps[tap][k]
+            for tap, (of_lanes, inside) in enumerate(selected):
+                element, weight = of_lanes[k], taps[tap][k]
                 m.submodules[f"tap_{k}_{tap}"] = multiply = Multiplier(8, 8)
                 m.d.comb += [
                     multiply.a.eq(element.as_signed()),

@@ -71,9 +71,9 @@ class MatrixEngine(wiring.Component):
         tiles = LoopNest(_STEP_LOOPS, 0).build(m)
         words = LoopNest(len(_LOOPS), 2).build(m)
         for level, name in enumerate(_LOOPS):
-            m.d.comb += words.counts[level].eq(run[name])
+            m.d.comb += [words.counts[level].eq(run[name]), words.once[level].eq(front[name] == 0)]
             if level < _STEP_LOOPS:
-                m.d.comb += tiles.counts[level].eq(front[name])
+                m.d.comb += [tiles.counts[level].eq(front[name]), tiles.once[level].eq(head[name] == 0)]
         act_strides = {1: "channel", 2: "kernel_y", 3: "kernel_x", 4: "y", 5: "x"}
         acc_strides = {0: "block", 4: "y", 5: "x"}
         for track, prefix, strides in ((0, "act", act_strides), (1, "acc", acc_strides)):
@@ -113,9 +113,11 @@ class MatrixEngine(wiring.Component):
             m.d.sync += [rows_left.eq(size), shadow.eq(1)]
         with m.If(self.start_grant):
             m.d.sync += waiting.eq(0)
+        many_steps, run_many_steps = Signal(), Signal()
         with m.If(self.issue):
             m.d.sync += [
                 front.eq(head),
+                many_steps.eq(Cat(head.channels, head.kernel_height, head.kernel_width).any()),
                 waiting.eq(1),
                 shadow.eq(1),
                 rows_left.eq(size),
@@ -123,11 +125,10 @@ class MatrixEngine(wiring.Component):
             ]
 
         # activations
-        steps_one = (front.channels == 0) & (front.kernel_height == 0) & (front.kernel_width == 0)
         m.d.comb += [
             self.start_act_bank.eq(front.act_bank),
             self.start_acc_bank.eq(front.acc_bank),
-            self.start_acc_read.eq(front.accumulate | ~steps_one),
+            self.start_acc_read.eq(front.accumulate | many_steps),
             words.load.eq(self.start_grant),
             words.step.eq(streaming),
             self.act.en.eq(streaming),
@@ -145,12 +146,15 @@ class MatrixEngine(wiring.Component):
         with m.If(begin):
             m.d.sync += [streaming.eq(1), hazard_left.eq(hazard)]
         with m.If(self.start_grant):
-            m.d.sync += [run.eq(front), running.eq(1)]
+            m.d.sync += [run.eq(front), run_many_steps.eq(many_steps), running.eq(1)]
 
-        self._tail(m, run, words, streaming, step_first, rows_left)
+        self._tail(m, run, run_many_steps, words, streaming, step_first, rows_left)
         return m
 
-    def _tail(self, m: Module, run, words: LoopNest, streaming: Signal, step_first: Signal, rows_left: Signal) -> None:
+    def _tail(
+        self, m: Module, run, many_steps: Signal, words: LoopNest, streaming: Signal, step_first: Signal,
+        rows_left: Signal,
+    ) -> None:  # fmt: skip
         """The array, and the read-modify-write of ACC behind it."""
         size = self._config.array
         bf16 = self._config.dtype == "bf16"
@@ -163,8 +167,13 @@ class MatrixEngine(wiring.Component):
             array.weights_row.eq(delay(m, (size - rows_left)[: len(array.weights_row)], 2, "weights_row")),
         ]
         reduction_first = words.at_start[1] & words.at_start[2] & words.at_start[3]
-        holds_read = run.accumulate | ~((run.channels == 0) & (run.kernel_height == 0) & (run.kernel_width == 0))
-        payload = Cat(words.address[1][:15], run.acc_bank, reduction_first & ~run.accumulate, run.signal, holds_read)
+        payload = Cat(
+            words.address[1][:15],
+            run.acc_bank,
+            reduction_first & ~run.accumulate,
+            run.signal,
+            run.accumulate | many_steps,
+        )
         # ACC is read two cycles before the sums come, which leave the array latency + 2 after the ACT address
         depth = array.latency
         valid = delay(m, streaming, depth, "valid")

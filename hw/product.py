@@ -1,5 +1,6 @@
 """The product that a DSP block makes, with the registers that it has inside."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from amaranth import Module, Signal, signed
@@ -47,12 +48,16 @@ class RegisteredProduct(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         if hasattr(platform, "registered_product"):
             return platform.registered_product(self)
+        return self.logic()
+
+    def logic(self, attributes: Mapping[str, int] | None = None) -> Module:
+        """The plain logic; `attributes`: of its register, for a synthesis tool."""
         m = Module()
         a, b = self.a, self.b
         if self.registered_factors:
             a, b = Signal.like(self.a, reset_less=True), Signal.like(self.b, reset_less=True)
             m.d.sync += [a.eq(self.a), b.eq(self.b)]
-        product = Signal.like(self.product, reset_less=True)
+        product = Signal.like(self.product, reset_less=True, attrs=attributes)
         m.d.sync += product.eq(a * b)
         m.d.comb += self.product.eq(product)
         return m

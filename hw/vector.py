@@ -101,18 +101,19 @@ class VectorEngine(wiring.Component):
         with m.If(block_begin | self.start_grant):
             m.d.sync += streaming.eq(1)
         blocks_left = Signal(9)
-        m.d.comb += run_blocks.eq(blocks_left != 0)
         with m.If(block_begin):
-            m.d.sync += blocks_left.eq(blocks_left - 1)
+            m.d.sync += [blocks_left.eq(blocks_left - 1), run_blocks.eq(blocks_left != 1)]
         with m.If(self.start_grant):
-            m.d.sync += blocks_left.eq(front.blocks)
+            m.d.sync += [blocks_left.eq(front.blocks), run_blocks.eq(front.blocks != 0)]
         m.d.comb += stream_done.eq(block_done & ~run_blocks)
 
-        self._ports(m, front, run, stream_done)
+        self._ports(m, head, stream_done)
         self._stream(m, front, run, streaming, block_done, stream_done, datapath, loader)
         return m
 
-    def _ports(self, m: Module, front, run, stream_done: Signal) -> None:
+    def _ports(self, m: Module, head, stream_done: Signal) -> None:
+        """Masks of an issued instruction wait in registers for its start, as the grant of ports hangs on them."""
+
         def reads(one, memory: Memory) -> Value:
             a = (one.operation != Operation.FILL) & (one.a_memory == memory)
             mask = Mux(a, 1 << one.a_bank, 0)
@@ -122,11 +123,16 @@ class VectorEngine(wiring.Component):
             return mask
 
         for name, memory in (("act", Memory.ACT), ("acc", Memory.ACC)):
-            m.d.comb += [
-                getattr(self, f"start_{name}_read").eq(reads(front, memory)),
-                getattr(self, f"start_{name}_write").eq(Mux(front.out_memory == memory, 1 << front.out_bank, 0)),
-                getattr(self, f"free_{name}_read").eq(Mux(stream_done, reads(run, memory), 0)),
-            ]
+            start_read, start_write = getattr(self, f"start_{name}_read"), getattr(self, f"start_{name}_write")
+            run_read = Signal.like(start_read, name=f"run_{name}_read")
+            with m.If(self.issue):
+                m.d.sync += [
+                    start_read.eq(reads(head, memory)),
+                    start_write.eq(Mux(head.out_memory == memory, 1 << head.out_bank, 0)),
+                ]
+            with m.If(self.start_grant):
+                m.d.sync += run_read.eq(start_read)
+            m.d.comb += getattr(self, f"free_{name}_read").eq(Mux(stream_done, run_read, 0))
 
     def _stream(
         self, m: Module, front, run, streaming: Signal, block_done: Signal, stream_done: Signal,
@@ -134,16 +140,26 @@ class VectorEngine(wiring.Component):
     ) -> None:  # fmt: skip
         config, timing = self._config, Timing(self._config)
         operation = run.operation
-        two = is_one_of(operation, TWO_SOURCE_OPERATIONS)
-        windowed = is_one_of(operation, WINDOW_OPERATIONS)
-        whole = is_one_of(operation, _WHOLE_WORD)
-        same_bank = run.a_bank == run.b_bank
+        two, windowed, same_bank = Signal(), Signal(), Signal()
+        lane_groups = Signal(range(max(2, config.array)))
+        two_next, whole_next = (
+            is_one_of(front.operation, TWO_SOURCE_OPERATIONS),
+            is_one_of(front.operation, _WHOLE_WORD),
+        )
+        passes = Mux(two_next, timing.two_source_passes - 1, timing.requantise_passes - 1)
+        with m.If(self.start_grant):  # in registers, as the end of each word hangs on them
+            m.d.sync += [
+                two.eq(two_next),
+                windowed.eq(is_one_of(front.operation, WINDOW_OPERATIONS)),
+                same_bank.eq(front.a_bank == front.b_bank),
+                lane_groups.eq(Mux(whole_next, 0, passes)),
+            ]
 
         # results: one step a word, but where many grow together
         swept = config.dtype == "bf16"
         place = LoopNest(3, 3).build(m, returns=swept)
         for level, name in enumerate(("blocks", "height", "width")):
-            m.d.comb += place.counts[level].eq(run[name])
+            m.d.comb += [place.counts[level].eq(run[name]), place.once[level].eq(front[name] == 0)]
         for track, prefix in enumerate(("a", "b", "out")):
             m.d.comb += place.offsets[track].eq(front[f"{prefix}_offset"])
             for level, name in enumerate(("block", "y", "x")):
@@ -151,8 +167,6 @@ class VectorEngine(wiring.Component):
         m.d.comb += place.load.eq(self.start_grant)
 
         # passes over the lanes of a word
-        lane_groups = Signal(range(max(2, config.array)))
-        m.d.comb += lane_groups.eq(Mux(whole, 0, Mux(two, timing.two_source_passes - 1, timing.requantise_passes - 1)))
         lane_group = Signal.like(lane_groups)
         late = Signal()
         """Two sources in one bank and one pass: this is the first cycle, which only reads."""

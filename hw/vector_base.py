@@ -110,33 +110,34 @@ class VectorDatapath(wiring.Component):
         banks = 1 << ceil_log2(reach)
         words = -(-(config.max_window**2) // per_word)
         depth = -(-words // banks)
-        rows = 1 << ceil_log2(depth)
-        place = delay(m, self.tap_place, 3, "tap_place")
-        tap_set = delay(m, self.set_index, 3, "tap_set")
-        first = place >> exact_log2(per_word)
+        row_bits = ceil_log2(depth)
+        early = delay(m, self.tap_place, 2, "tap_place")
+        place = delay(m, early, 1, "tap_place_late")
+        tap_set = delay(m, self.set_index, 2, "tap_set")
+        first_early, first = early >> exact_log2(per_word), place >> exact_log2(per_word)
         outputs = []
         for bank in range(banks):
-            m.submodules[f"taps_{bank}"] = ram = Ram(shape=8 * config.wide_word_bytes, depth=2 * rows, init=[])
-            write, read = ram.write_port(), ram.read_port(domain="comb")
+            wide = 8 * config.wide_word_bytes
+            m.submodules[f"taps_{bank}"] = ram = Ram(
+                shape=wide, depth=2 << row_bits, init=[], attrs=payload_attributes(wide)
+            )
+            write, read = ram.write_port(), ram.read_port()
             m.d.comb += [
                 write.en.eq((self.write_kind == WordKind.TAPS) & (self.write_index % banks == bank)),
-                write.addr.eq(Cat((self.write_index // banks)[: max(1, ceil_log2(rows))], self.write_set)
-                              if rows > 1 else self.write_set),
+                write.addr.eq(Cat((self.write_index // banks)[:row_bits], self.write_set)),
                 write.data.eq(self.write_data),
-                read.addr.eq(
-                    Cat(((first + (banks - 1 - bank)) // banks)[: ceil_log2(rows)], tap_set) if rows > 1 else tap_set
-                ),
-            ]  # fmt: skip
+                read.en.eq(1),
+                read.addr.eq(Cat(((first_early + (banks - 1 - bank)) // banks)[:row_bits], tap_set)),
+            ]
             outputs.append(read.data)
-        rotated = []
-        for k in range(banks):
-            word = Signal(8 * config.wide_word_bytes, name=f"tap_word_{k}")
-            m.d.comb += word.eq(Array(outputs)[(first + k) % banks])
-            rotated.append(word)
+        # lanes first: they are fewer than the words' elements
         group = delay(m, self.lane_group, 3, "tap_lane_group")
         runs = []
         for k in range(config.vector_lanes):
-            runs.append(Cat(*(self._lane(m, word, group, k, config.vector_lanes, 32) for word in rotated)))
+            mine = Array(self._lane(m, word, group, k, config.vector_lanes, 32) for word in outputs)
+            run = Signal(32 * banks, name=f"tap_run_{k}")
+            m.d.comb += run.eq(Cat(mine[(first + bank) % banks] for bank in range(banks)))
+            runs.append(run)
         found = []
         for tap in range(config.vector_taps):
             chosen = place[: exact_log2(per_word)]
@@ -227,8 +228,9 @@ class VectorDatapath(wiring.Component):
 
     # ---- windows
 
-    def _window(self, m: Module) -> list[tuple[Value, Value]]:
-        """The pass that is 3 cycles old: for each tap, the word of its column, and whether the window has that column.
+    def _window(self, m: Module) -> list[tuple[list[Value], Value]]:
+        """The pass that is 3 cycles old: for each tap, its column's elements of the lanes, and whether the window has
+        that column.
 
         A row-window is a ring of words. Its columns lie in as many memories as a pass reads columns, in turn.
         """
@@ -266,9 +268,16 @@ class VectorDatapath(wiring.Component):
                 read_port.addr.eq(Cat(turn, row)),
             ]
             outputs.append(read_port.data)
+        # lanes first, as with taps
+        lanes, bits = config.vector_lanes, 8 * config.element_bytes
+        group = delay(m, self.lane_group, 3, "window_lane_group")
+        found = [[self._lane(m, output, group, k, lanes, bits) for output in outputs] for k in range(lanes)]
         selected = []
         for tap in range(tap_count):
-            chosen = Signal(word, name=f"tap_word_{tap}")
-            m.d.comb += chosen.eq(Array(outputs)[(first + tap)[:bank_bits]] if banks > 1 else outputs[0])
-            selected.append((chosen, inside[tap]))
+            elements: list[Value] = []
+            for k, of_banks in enumerate(found):
+                element = Signal(bits, name=f"window_element_{k}_{tap}")
+                m.d.comb += element.eq(Array(of_banks)[(first + tap)[:bank_bits]] if banks > 1 else of_banks[0])
+                elements.append(element)
+            selected.append((elements, inside[tap]))
         return selected

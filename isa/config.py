@@ -171,8 +171,8 @@ _4X4 = replace(
     _BASE, array=4, act_depth=2048, wgt_depth=8192, acc_depth=512, par_depth=512, vector_lanes=4, fma_lanes=4
 )
 _SMALL = {
-    "bus_bytes": 4, "max_burst": 32, "act_depth": 4096, "act_banks": 4, "acc_depth": 1024, "acc_banks": 2,
-    "vector_lanes": 1, "fma_lanes": 1, "fma_fixed": 0,
+    "bus_bytes": 4, "max_burst": 32, "act_depth": 2048, "act_banks": 4, "wgt_depth": 4096, "acc_depth": 512,
+    "acc_banks": 2, "par_depth": 256, "vector_lanes": 1, "fma_lanes": 1, "fma_fixed": 0,
 }  # fmt: skip
 """On a board of 84 000 LUTs whose memory gives two bytes a cycle; `docs/silicon.md` says what each choice costs."""
 

@@ -104,6 +104,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("ring_mask", "(C(full, RING_BITS) << wrap)", "(C(full, RING_BITS) << wrap + 1)"),
         ("inner_loops_go_on", "for inner in range(level, self.levels):", "for inner in range(level, level + 1):"),
         ("inner_start", "self.at_start[inner].eq(1)", "self.at_start[inner].eq(0)"),
+        ("inner_end", "self.at_end[inner].eq(single[inner])", "self.at_end[inner].eq(0)"),
     ),
     *_in(
         "hw/counters.py",
@@ -112,7 +113,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_in(
         "hw/fetch.py",
         ("credit", "+ want <= capacity", "+ want < capacity"),
-        ("arrival", "(dispatched != arrived)", "(dispatched != asked)"),
+        ("arrival", "(there != 0)", "(held != 0)"),
     ),
     *_in(
         "hw/tokens.py",
@@ -128,7 +129,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "hw/matrix.py",
         ("swap_early", 'step_first, 2, "swap")', 'step_first, 1, "swap")'),
         ("hazard_gap", "hazard_left.eq(hazard)]", "hazard_left.eq(hazard - 1)]"),
-        ("accumulate_from_zero", "reduction_first & ~run.accumulate, run.signal", "reduction_first, run.signal"),
+        ("late_ports", "run_many_steps.eq(many_steps)", "run_many_steps.eq(run_many_steps)"),
+        ("accumulate_from_zero", "reduction_first & ~run.accumulate", "reduction_first"),
         ("tile_early", "(rows_left <= 1) & (~shadow | begin)", "(rows_left <= 2) & (~shadow | begin)"),
         ("first_word_of_step", "words.at_start[4] & words.at_start[5]", "words.at_start[5]"),
     ),

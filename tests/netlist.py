@@ -23,7 +23,7 @@ CONFIG = replace(
     PRESETS["int8-4x4"], act_depth=512, act_banks=4, wgt_depth=1024, acc_depth=256, acc_banks=2, par_depth=256,
     vector_lanes=1, fma_lanes=1,
 )  # fmt: skip
-"""Every block and every cell; smaller memories, so that the netlist is smaller."""
+"""Every block and every cell; smaller memories, so that the netlist is smaller. Half the array is made of LUTs."""
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         speak("synthesis")
-        text = core_netlist(CONFIG, Path(folder))
+        text = core_netlist(CONFIG, Path(folder), byte_multipliers=CONFIG.array**2 // 2)
     with RtlDevice(CONFIG, verilog=text, optimise=False, progress=speak) as device:
         found = verify(device, options.seed, options.programs)
     print(

@@ -2,6 +2,7 @@
 `make bitstream`'s."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,14 +68,26 @@ def test_every_pin_has_its_place() -> None:
     pytest.importorskip("amaranth_boards")
     from npukit.fpga.ulx3s import constrained
 
-    files = constrained(BOARDS["ulx3s"], PRESETS["ulx3s-int8-4x4"])
-    places = re.findall(r'LOCATE COMP "([^"]+)" SITE "([A-Z]\d+)";', files["lpf"])
+    design = constrained(BOARDS["ulx3s"], PRESETS["ulx3s-int8-4x4"])
+    places = re.findall(r'LOCATE COMP "([^"]+)" SITE "([A-Z]\d+)";', design.constraints)
     assert len({site for _, site in places}) == len(places)
     assert len([name for name, _ in places if name.startswith("sdram")]) == 1 + 1 + 4 + 2 + 13 + 16 + 2
     assert {"clk25_0__io", "uart_0__rx__io", "uart_0__tx__io", "led_7__io"} <= {name for name, _ in places}
-    assert re.search(r'FREQUENCY NET "[^"]*clock[^"]*" 40000000', files["lpf"])
+    assert re.search(r'FREQUENCY NET "[^"]*clock[^"]*" 40000000', design.constraints)
     for cell in ("EHXPLLL", "ODDRX1F", "OFS1P3DX", "IFS1P3DX"):
-        assert cell in files["il"], cell
+        assert cell in design.rtlil, cell
+
+
+def test_more_products_than_multipliers() -> None:
+    """With what Yosys makes multipliers of by itself, two of VECTOR's addresses, the chip is full."""
+    pytest.importorskip("amaranth_boards")
+    from npukit.fpga.ulx3s import constrained
+
+    board, config = BOARDS["ulx3s"], PRESETS["ulx3s-int8-4x4"]
+    needed = 16 + 14
+    small = replace(board, device=replace(board.device, multipliers=needed - 5))
+    design = constrained(small, config)
+    assert design.lut_products == 5 and design.rtlil.count(" cell \\MULT18X18D ") == needed - 5 - 2
 
 
 def test_a_small_bitstream(tmp_path: Path) -> None:

