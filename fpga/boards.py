@@ -1,6 +1,5 @@
 """The boards: what is on them, and which configurations are meant for them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from npukit.isa.config import PRESETS, NpuConfig
@@ -28,7 +27,7 @@ class Device:
 @dataclass(frozen=True)
 class Board:
     """A board. oscillator: MHz. megahertz: of the system's clock; baud: of the serial line; io_cycles: of registers in
-    the pins' cells to the SDRAM, there and back. seeds: of the placement, by preset, seen to route at that clock."""
+    the pins' cells to the SDRAM, there and back."""
 
     name: str
     about: str
@@ -38,7 +37,6 @@ class Board:
     baud: int
     io_cycles: int = 2
     sdram: SdramChip = field(default_factory=SdramChip)
-    seeds: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def presets(self) -> list[str]:
@@ -56,7 +54,6 @@ BOARDS: dict[str, Board] = {
             oscillator=25.0,
             megahertz=40.0,
             baud=1_000_000,
-            seeds={"ulx3s-int8-8x8": 2, "ulx3s-int8-4x4": 1, "ulx3s-bf16-4x4": 1},
         ),
     )
 }

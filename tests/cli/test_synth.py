@@ -39,21 +39,6 @@ def test_bad_input(npukit, tmp_path: Path) -> None:
     npukit("synth", "--target", "asic", "-o", tmp_path).refused("--target")
 
 
-def test_seed(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A preset's own, unless another is named; each board's preset has one."""
-    seeds = []
-
-    def note(board, config, folder, seed, progress):
-        seeds.append(seed)
-        raise BoardError("noted")
-
-    monkeypatch.setattr("npukit.fpga.synth.make_bitstream", note)
-    for arguments in (("ulx3s-int8-8x8",), ("ulx3s-int8-8x8", "--seed", "7"), ("int8-4x4", "--board", "ulx3s")):
-        npukit("synth", "-o", tmp_path, "--config", *arguments).refused("noted")
-    assert seeds == [BOARDS["ulx3s"].seeds["ulx3s-int8-8x8"], 7, 1]
-    assert all(set(board.seeds) == set(board.presets) for board in BOARDS.values())
-
-
 def test_too_large() -> None:
     with pytest.raises(BoardError, match="157 multipliers where the chip has 156, 1 too many; .*ulx3s-int8-4x4"):
         _check_size(BOARDS["ulx3s"], Area(100, 100, 157, 10))
