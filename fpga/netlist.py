@@ -218,6 +218,7 @@ CELLS = _LOGIC + _multiplier() + _memory()
 
 def core_netlist(config: NpuConfig, folder: Path, byte_multipliers: int | None = None) -> str:
     """Verilog of the core after synthesis for ECP5, with the cells' models: a module `npu` as before.
+    `byte_multipliers`: as for `Ecp5Cells`.
 
     Raises:
         ToolError: Amaranth or Yosys is missing, or fails.

@@ -112,8 +112,7 @@ def constrained(board: Board, config: NpuConfig, system: wiring.Component | None
     top, platform = Ulx3sTop(board, system), _Platform()
     files = _files(platform, top)
     products = platform.byte_products + platform.wide_products + _inferred_products(files["il"])
-    over = products - board.device.multipliers
-    over = max(0, min(over, platform.byte_products))
+    over = max(0, min(products - board.device.multipliers, platform.byte_products))
     if over:  # how many there are is known only now
         files = _files(_Platform(platform.byte_products - over), top)
     return ConstrainedDesign(files["il"], files["lpf"], over)

@@ -142,17 +142,14 @@ class VectorEngine(wiring.Component):
         operation = run.operation
         two, windowed, same_bank = Signal(), Signal(), Signal()
         lane_groups = Signal(range(max(2, config.array)))
-        two_next, whole_next = (
-            is_one_of(front.operation, TWO_SOURCE_OPERATIONS),
-            is_one_of(front.operation, _WHOLE_WORD),
-        )
+        two_next = is_one_of(front.operation, TWO_SOURCE_OPERATIONS)
         passes = Mux(two_next, timing.two_source_passes - 1, timing.requantise_passes - 1)
         with m.If(self.start_grant):  # in registers, as the end of each word hangs on them
             m.d.sync += [
                 two.eq(two_next),
                 windowed.eq(is_one_of(front.operation, WINDOW_OPERATIONS)),
                 same_bank.eq(front.a_bank == front.b_bank),
-                lane_groups.eq(Mux(whole_next, 0, passes)),
+                lane_groups.eq(Mux(is_one_of(front.operation, _WHOLE_WORD), 0, passes)),
             ]
 
         # results: one step a word, but where many grow together

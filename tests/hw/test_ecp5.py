@@ -15,7 +15,7 @@ from npukit.fpga.pins import BLOCK, RegisteredPins
 from npukit.hw.multiplier import Multiplier
 from npukit.hw.product import RegisteredProduct
 
-SMALL = Device("25k", "CABGA256")
+SMALL = Device("25k", "CABGA256", luts=24288, multipliers=28, block_rams=56)
 
 
 def test_a_multiplier(tmp_path: Path) -> None:
