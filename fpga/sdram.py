@@ -222,8 +222,9 @@ class _Requests(wiring.Component):
         left, choose_write, words = Signal(8), Signal(), low - 1
         m.d.comb += [
             choose_write.eq(bus.awvalid & (~bus.arvalid | ~self.is_write)),
-            bus.awready.eq(~self.valid & choose_write),
-            bus.arready.eq(~self.valid & ~choose_write),
+            # neither waits for its own address to be there
+            bus.awready.eq(~self.valid & (~bus.arvalid | ~self.is_write)),
+            bus.arready.eq(~self.valid & (~bus.awvalid | self.is_write)),
             Cat(self.column[words:], self.bank, self.row).eq(beat),
             self.last.eq(left == 0),
         ]

@@ -220,8 +220,7 @@ class Machine(wiring.Component):
         refused_write = axi.bvalid & axi.bready & (axi.bresp != OKAY)
         load_outside, store_outside = load.request_outside, store.address_outside
         overflows = (
-            (ErrorSource(ErrorCause.TOKEN_OVERFLOW, engine, Whose.OLDEST), tokens.overflow[engine])
-            for engine in ENGINES
+            (ErrorSource(ErrorCause.TOKEN_OVERFLOW, engine, Whose.ENDED), tokens.overflow[engine]) for engine in ENGINES
         )
         cause = ErrorCause
         return [

@@ -20,7 +20,7 @@ class Counters(wiring.Component):
 
     Members:
         clear: all to 0.
-        reading, index, value: the counter's value, in the same cycle; at most every other cycle.
+        reading, index, value: the counter's value, a cycle later; at most every other cycle.
     """
 
     def __init__(self) -> None:
@@ -44,16 +44,19 @@ class Counters(wiring.Component):
         clear = Signal()
         cleared = Signal(count, init=(1 << count) - 1)
         """Totals that count as 0, whatever the memory has."""
-        turn, place = Signal(range(count)), Signal(range(count))
+        turn, place, looking = Signal(range(count)), Signal(range(count)), Signal()
+        """Whose turn comes next; whose total is at hand, and whether only to be read."""
+        m.d.sync += [looking.eq(self.reading), place.eq(self.index)]
+        with m.If(~self.reading):
+            m.d.sync += [place.eq(turn), turn.eq(Mux(turn == count - 1, 0, turn + 1))]
         m.d.comb += [
-            place.eq(Mux(self.reading, self.index, turn)),
             read.addr.eq(place),
             write.addr.eq(place),
-            write.en.eq(~self.reading),
+            write.en.eq(~looking),
             write.data.eq(self.value),
         ]
-        with m.If(~self.reading):
-            m.d.sync += [turn.eq(Mux(turn == count - 1, 0, turn + 1)), cleared.bit_select(turn, 1).eq(0)]
+        with m.If(~looking):
+            m.d.sync += cleared.bit_select(place, 1).eq(0)
 
         # a turn comes after twice `count` cycles at the latest
         gathered = [Signal(range(2 * count + 2), name=f"gathered_{name}") for name in self._names]
@@ -67,7 +70,7 @@ class Counters(wiring.Component):
         for number, (name, more) in enumerate(zip(self._names, gathered, strict=True)):
             event = Signal(name=f"event_{name}")
             m.d.sync += event.eq(self.count & getattr(self, name))
-            taken = ~self.reading & (turn == number)
+            taken = ~looking & (place == number)
             m.d.sync += more.eq(Mux(taken, 0, more) + event)
         with m.If(clear):
             m.d.sync += [Cat(gathered).eq(0), cleared.eq((1 << count) - 1)]

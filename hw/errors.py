@@ -32,6 +32,8 @@ class Whose(enum.Enum):
     """The latest one that it had started a cycle earlier, for sources that come through a register."""
     OLDEST = 4
     """The oldest one of the engine without an end."""
+    ENDED = 5
+    """The latest one that the engine ended before this cycle."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class ErrorLog(wiring.Component):
     """Keeps the causes of the first cycle with an error, and the first of its sources' instruction.
 
     Numbers are written to a small memory as instructions are queued, and looked up when something went wrong:
-    so the engines carry none. `errors` is right a cycle after its cause, `index` two cycles later.
+    so the engines carry none. `errors` is right a cycle after its cause, `index` three cycles after it.
 
     Members:
         raised: a bit for each source, by precedence; number: of the instruction, for `Whose.NUMBER`.
@@ -99,25 +101,43 @@ class ErrorLog(wiring.Component):
                     write.data.eq(self.queue_number),
                 ]
 
-        place, number, by_number = Signal(len(write.addr)), Signal(32), Signal()
+        # what names the instruction stands still with the first error, and is looked at afterwards
+        armed = self.armed & ~self.errors.any()
+        raised, number = Signal.like(self.raised, name="first_raised"), Signal(32)
+        slots = {source: Signal(self._slot_bits, name=f"slot_{k}") for k, source in enumerate(self._named())}
+        with m.If(armed):
+            m.d.sync += [raised.eq(self.raised), number.eq(self.number)]
+            m.d.sync += [slot.eq(self._slot(counts, *of)) for of, slot in slots.items()]
+            for bit, source in enumerate(self._sources):
+                with m.If(self.raised[bit]):
+                    m.d.sync += self.errors[source.cause].eq(1)
+
+        place, by_number = Signal(len(write.addr)), Signal()
+        for bit, source in reversed(list(enumerate(self._sources))):  # the last assignment wins
+            with m.If(raised[bit]):
+                m.d.sync += by_number.eq(source.whose is Whose.NUMBER)
+                if source.whose is not Whose.NUMBER:
+                    m.d.sync += place.eq(Cat(slots[source.whose, source.engine], C(source.engine, _ENGINE_BITS)))
         m.d.comb += [
             read.en.eq(1),
             read.addr.eq(place),
             # no reset clears the memory's output
             self.index.eq(Mux(self.errors.any(), Mux(by_number, number, read.data), 0)),
         ]
-        with m.If(self.armed & ~self.errors.any()):
-            for bit, source in reversed(list(enumerate(self._sources))):  # the last assignment wins
-                with m.If(self.raised[bit]):
-                    m.d.sync += [self.errors[source.cause].eq(1), by_number.eq(source.whose is Whose.NUMBER)]
-                    if source.whose is Whose.NUMBER:
-                        m.d.sync += number.eq(self.number)
-                    else:
-                        m.d.sync += place.eq(Cat(self._slot(counts, source), C(source.engine, _ENGINE_BITS)))
         return m
 
-    def _slot(self, counts: dict[str, list[Signal]], source: ErrorSource):
-        if source.whose is Whose.OLDEST:
-            return counts["end"][source.engine]
-        name = {Whose.ISSUED: "issue", Whose.STARTED: "start", Whose.STARTED_BEFORE: "start_before"}[source.whose]
-        return (counts[name][source.engine] - 1)[: self._slot_bits]
+    def _named(self) -> list[tuple[Whose, Engine]]:
+        """Whose instructions the sources name, but for `Whose.NUMBER`."""
+        pairs = ((source.whose, source.engine) for source in self._sources)
+        return [pair for pair in dict.fromkeys(pairs) if pair[0] is not Whose.NUMBER]
+
+    def _slot(self, counts: dict[str, list[Signal]], whose: Whose, engine: Engine):
+        if whose is Whose.OLDEST:
+            return counts["end"][engine]
+        latest = {
+            Whose.ISSUED: "issue",
+            Whose.STARTED: "start",
+            Whose.STARTED_BEFORE: "start_before",
+            Whose.ENDED: "end",
+        }
+        return (counts[latest[whose]][engine] - 1)[: self._slot_bits]

@@ -68,12 +68,14 @@ class FetchUnit(wiring.Component):
         # what follows from these by a subtraction is counted beside them: it is on the longest path
         left, coming, rest = Signal(32), Signal(32), Signal(32)
         """Instructions not asked for, not arrived, and behind the oldest."""
+        final = Signal()
+        """There is none behind the oldest."""
         held, there = Signal(range(capacity + 1)), Signal(range(capacity + 1))
         """Instructions asked for, arrived, and not handed on."""
-        want = Signal(range(burst + 1))
+        want, fits = Signal(range(burst + 1)), Signal()
+        """How many come next, and whether there is room for them: registers, as requests end long paths."""
         m.d.comb += [
-            want.eq(Mux(left[exact_log2(burst) :].any(), burst, left)),
-            self.request_valid.eq(active & ~self.stop & (want != 0) & (held + want <= capacity)),
+            self.request_valid.eq(active & ~self.stop & fits),
             self.request_offset.eq(asked << 5),
             self.request_beats.eq(((want * INSTRUCTION_BYTES + (bus - 1)) >> exact_log2(bus)) - 1),
             self.index.eq(dispatched),
@@ -81,6 +83,7 @@ class FetchUnit(wiring.Component):
         ]
         m.d.sync += active.eq(self.running & ~self.done)
         taken, gone = Mux(self.request_take, want, 0), self.push.any()
+        self._ask(m, left, held, gone, want, fits)
         with m.If(self.request_take):
             m.d.sync += [asked.eq(asked + want), left.eq(left - want)]
 
@@ -107,7 +110,6 @@ class FetchUnit(wiring.Component):
             if kind.engine is not None:
                 with m.If(opcode == kind.opcode):
                     m.d.comb += [wanted.eq(1 << kind.engine), known.eq(1)]
-        final = rest == 0
         m.d.comb += [
             self.illegal.eq(present & without_meaning(self.instruction)),
             self.missing_end.eq(active & ((present & (known | is_end) & (is_end != final)) | (self.length == 0))),
@@ -120,6 +122,7 @@ class FetchUnit(wiring.Component):
             m.d.sync += [
                 dispatched.eq(dispatched + 1),
                 rest.eq(rest - 1),
+                final.eq(rest == 1),
                 oldest.eq(Mux(oldest == capacity - 1, 0, oldest + 1)),
             ]
         with m.If(self.done):
@@ -130,8 +133,26 @@ class FetchUnit(wiring.Component):
                 Cat(asked, dispatched, arrived, oldest, held, there).eq(0),
                 Cat(left, coming).eq(self.length.replicate(2)),
                 rest.eq(self.length - 1),
+                final.eq(self.length == 1),
             ]
         return m
+
+    def _ask(self, m: Module, left: Signal, held: Signal, gone: Value, want: Signal, fits: Signal) -> None:
+        """`want` and `fits` of the next cycle, made for each of what may happen in this one."""
+        timing = Timing(self._config)
+        burst, capacity = timing.fetch_burst, timing.fetch_buffer
+        whole, part = left[exact_log2(burst) :], left[: exact_log2(burst)]
+        """Bursts, and the instructions behind them."""
+
+        def room(wanted: Value, there: Value) -> Value:
+            return (wanted != 0) & Mux(gone, there + wanted <= capacity + 1, there + wanted <= capacity)
+
+        same = Mux(whole.any(), burst, part)
+        after = Mux(whole[1:].any(), burst, Mux(whole[0], part, 0))
+        with m.If(self.request_take):
+            m.d.sync += [want.eq(after), fits.eq(room(after, held + want))]
+        with m.Else():
+            m.d.sync += [want.eq(same), fits.eq(room(same, held))]
 
     def _buffer(self, m: Module, capacity: int, newest: Signal, oldest: Signal, left: Value) -> None:
         """Small memories side by side, one for each part of an instruction that a beat brings, or, where a beat brings

@@ -108,10 +108,19 @@ class LoadEngine(wiring.Component):
         ]
         # rows and columns with their borders; chip addresses and the place of a row in a beat follow
         place = LoopNest(3, 2, count_bits=18).build(m)
+        # the last row and word that DRAM has, and those of the border behind them
+        last_row, last_word, rows, words = (Signal.like(place.counts[1]) for _ in range(4))
+        with m.If(self.start_grant):
+            m.d.sync += [
+                last_row.eq(waiting.pad_top + waiting.rows),
+                last_word.eq(waiting.pad_left + waiting.words),
+                rows.eq(waiting.pad_top + waiting.rows + waiting.pad_bottom),
+                words.eq(waiting.pad_left + waiting.words + waiting.pad_right),
+            ]
         m.d.comb += [
             place.counts[0].eq(run.planes),
-            place.counts[1].eq(run.pad_top + run.rows + run.pad_bottom),
-            place.counts[2].eq(run.pad_left + run.words + run.pad_right),
+            place.counts[1].eq(rows),
+            place.counts[2].eq(words),
             place.once[0].eq(waiting.planes == 0),
             place.once[1].eq(Cat(waiting.pad_top, waiting.rows, waiting.pad_bottom) == 0),
             place.once[2].eq(Cat(waiting.pad_left, waiting.words, waiting.pad_right) == 0),
@@ -123,12 +132,7 @@ class LoadEngine(wiring.Component):
         ]
         row, column = place.index[1], place.index[2]
         border = Signal()
-        m.d.comb += border.eq(
-            (row < run.pad_top)
-            | (row > run.pad_top + run.rows)
-            | (column < run.pad_left)
-            | (column > run.pad_left + run.words)
-        )
+        m.d.comb += border.eq((row < run.pad_top) | (row > last_row) | (column < run.pad_left) | (column > last_word))
         first_word = column == run.pad_left
         needs_beat, word, word_done = self._words(m, run, place, first_word, waiting)
         slot = Signal()

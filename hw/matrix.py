@@ -66,6 +66,8 @@ class MatrixEngine(wiring.Component):
         front, run = Signal(layout), Signal(layout)
         waiting, shadow, streaming, running = Signal(), Signal(), Signal(), Signal()
         rows_left, hazard_left = Signal(range(size + 1)), Signal(range(hazard + 1))
+        rows_end, hazard_end = Signal(init=1), Signal(init=1)
+        """At most one is left: registers, as the grant of ports hangs on them."""
         wgt_offset = Signal(15)
 
         tiles = LoopNest(_STEP_LOOPS, 0).build(m)
@@ -89,12 +91,12 @@ class MatrixEngine(wiring.Component):
         # what the next cycle does
         free, more, begin, tile = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            free.eq((hazard_left <= 1) & (~streaming | word_last)),
+            free.eq(hazard_end & (~streaming | word_last)),
             more.eq(running & Mux(streaming, word_last & ~words.last, 1)),
             self.start_request.eq(waiting & shadow & free),
             begin.eq(self.start_grant | (more & shadow & free)),
-            tile.eq(~tiles.last & (rows_left <= 1) & (~shadow | begin)),
-            self.front_free.eq(~waiting & tiles.last & (rows_left <= 1) & (~shadow | (more & free))),
+            tile.eq(~tiles.last & rows_end & (~shadow | begin)),
+            self.front_free.eq(~waiting & tiles.last & rows_end & (~shadow | (more & free))),
             self.issue.eq(self.head_valid & self.front_free & self.issue_ok),
         ]
 
@@ -106,11 +108,11 @@ class MatrixEngine(wiring.Component):
             tiles.load.eq(self.issue),
         ]
         with m.If(rows_left != 0):
-            m.d.sync += [rows_left.eq(rows_left - 1), wgt_offset.eq(wgt_offset + 1)]
+            m.d.sync += [rows_left.eq(rows_left - 1), rows_end.eq(rows_left <= 2), wgt_offset.eq(wgt_offset + 1)]
         with m.If(begin):
             m.d.sync += shadow.eq(0)
         with m.If(tile):
-            m.d.sync += [rows_left.eq(size), shadow.eq(1)]
+            m.d.sync += [rows_left.eq(size), rows_end.eq(0), shadow.eq(1)]
         with m.If(self.start_grant):
             m.d.sync += waiting.eq(0)
         many_steps, run_many_steps = Signal(), Signal()
@@ -121,6 +123,7 @@ class MatrixEngine(wiring.Component):
                 waiting.eq(1),
                 shadow.eq(1),
                 rows_left.eq(size),
+                rows_end.eq(0),
                 wgt_offset.eq(head.wgt_offset),
             ]
 
@@ -138,13 +141,13 @@ class MatrixEngine(wiring.Component):
             self.free_act_bank.eq(run.act_bank),
         ]
         with m.If(hazard_left != 0):
-            m.d.sync += hazard_left.eq(hazard_left - 1)
+            m.d.sync += [hazard_left.eq(hazard_left - 1), hazard_end.eq(hazard_left <= 2)]
         with m.If(streaming & word_last):
             m.d.sync += streaming.eq(0)
             with m.If(words.last):
                 m.d.sync += running.eq(0)
         with m.If(begin):
-            m.d.sync += [streaming.eq(1), hazard_left.eq(hazard)]
+            m.d.sync += [streaming.eq(1), hazard_left.eq(hazard), hazard_end.eq(0)]
         with m.If(self.start_grant):
             m.d.sync += [run.eq(front), run_many_steps.eq(many_steps), running.eq(1)]
 

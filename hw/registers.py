@@ -18,7 +18,7 @@ class RegisterFile(wiring.Component):
 
     A write takes two cycles and a response: the first takes address and data, in either order or together,
     the second writes. `start` and `reset_core` are high in the second, so what they cause is seen
-    in the cycle after it, cycle 0, in which the response is valid too. A read takes two cycles from address
+    in the cycle after it, cycle 0, in which the response is valid too. A read takes three cycles from address
     to data. One write and one read are in progress at a time. A register that does not exist
     answers SLVERR; one that may only be read ignores writes, one that may only be written reads as 0.
 
@@ -34,7 +34,7 @@ class RegisterFile(wiring.Component):
         <register>: for each register but the counters' its name in lower case. Out for `rw`; In for `ro`: what a
             read returns. An input that nothing drives has its reset value, so IDENTITY, VERSION and
             CONFIG_HASH need no driver.
-        counter_reading, counter_index, counter: a counter is read in this cycle, which of COUNTERS, its value.
+        counter_reading, counter_index, counter: a counter is asked for, which of COUNTERS, its value a cycle later.
     """
 
     bus: wiring.PureInterface
@@ -113,23 +113,30 @@ class RegisterFile(wiring.Component):
 
     def _read(self, m: Module) -> None:
         bus = self.bus
-        has_address, word = Signal(), Signal(10)
-        m.d.comb += bus.arready.eq(~has_address & ~bus.rvalid)
+        has_address, has_word, word = Signal(), Signal(), Signal(10)
+        m.d.comb += bus.arready.eq(~has_address & ~has_word & ~bus.rvalid)
         with m.If(bus.arvalid & bus.arready):
             m.d.sync += [word.eq(bus.araddr[2:]), has_address.eq(1)]
         with m.If(bus.rvalid & bus.rready):
             m.d.sync += bus.rvalid.eq(0)
+
         counter = Signal(range(2 * len(COUNTERS)))
         """Half a counter."""
+        has_counter, high = Signal(), Signal()
         m.d.comb += [counter.eq(word - _FIRST_COUNTER // 4), self.counter_index.eq(counter >> 1)]
+        m.d.sync += [has_counter.eq(self.counter_reading), high.eq(counter[0])]
         with m.If(has_address):
-            m.d.sync += [has_address.eq(0), bus.rvalid.eq(1), bus.rdata.eq(0), bus.rresp.eq(SLAVE_ERROR)]
+            m.d.sync += [has_address.eq(0), has_word.eq(1), bus.rdata.eq(0), bus.rresp.eq(SLAVE_ERROR)]
             with m.If((word >= _FIRST_COUNTER // 4) & (word < _FIRST_COUNTER // 4 + 2 * len(COUNTERS))):
                 m.d.comb += self.counter_reading.eq(1)
-                m.d.sync += [bus.rdata.eq(self.counter.word_select(counter[0], 32)), bus.rresp.eq(OKAY)]
+                m.d.sync += bus.rresp.eq(OKAY)
             with m.Switch(word):
                 for register in self._plain:
                     with m.Case(register.offset // 4):
                         m.d.sync += bus.rresp.eq(OKAY)
                         if register.access != "wo":
                             m.d.sync += bus.rdata.eq(self.value(register.name))
+        with m.If(has_word):
+            m.d.sync += [has_word.eq(0), bus.rvalid.eq(1)]
+            with m.If(has_counter):
+                m.d.sync += bus.rdata.eq(self.counter.word_select(high, 32))

@@ -14,7 +14,7 @@ class TokenCounters(wiring.Component):
 
     Members, for each engine e: end_<e>, signal_<e>: it ends an instruction with that mask; issue_<e>,
     wait_<e>: it issues one with that mask; there_<e>: engines from which it has a token. clear: all
-    to 0. overflow: counters that would pass 255 in this cycle, a bit for each engine that ends.
+    to 0. overflow: counters that would have passed 255 in the cycle before, a bit for each engine that ended.
     """
 
     def __init__(self) -> None:
@@ -45,5 +45,5 @@ class TokenCounters(wiring.Component):
                     m.d.sync += tokens.eq(0)
                 m.d.comb += getattr(self, f"there_{target}")[source].eq(tokens != 0)
                 overflows.append((tokens == TOKEN_LIMIT) & more & ~fewer)
-            m.d.comb += self.overflow[source].eq(Cat(overflows).any())
+            m.d.sync += self.overflow[source].eq(Cat(overflows).any())
         return m

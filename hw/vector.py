@@ -141,15 +141,26 @@ class VectorEngine(wiring.Component):
         config, timing = self._config, Timing(self._config)
         operation = run.operation
         two, windowed, same_bank = Signal(), Signal(), Signal()
-        lane_groups = Signal(range(max(2, config.array)))
-        two_next = is_one_of(front.operation, TWO_SOURCE_OPERATIONS)
+        reads_act, reads_acc = Signal(), Signal()
+        turns = Signal()
+        """Two sources in one bank and one pass: its words take turns."""
+        last_group = Signal(range(max(2, config.array)))
+        # passes over the lanes of a word
+        lane_group, group_last, late = Signal.like(last_group), Signal(), Signal()
+        """With `late`, the second of a word's turns."""
+        two_next, same_next = is_one_of(front.operation, TWO_SOURCE_OPERATIONS), front.a_bank == front.b_bank
         passes = Mux(two_next, timing.two_source_passes - 1, timing.requantise_passes - 1)
+        last_next = Mux(is_one_of(front.operation, _WHOLE_WORD), 0, passes)
+        fills = front.operation == Operation.FILL
         with m.If(self.start_grant):  # in registers, as the end of each word hangs on them
             m.d.sync += [
                 two.eq(two_next),
                 windowed.eq(is_one_of(front.operation, WINDOW_OPERATIONS)),
-                same_bank.eq(front.a_bank == front.b_bank),
-                lane_groups.eq(Mux(is_one_of(front.operation, _WHOLE_WORD), 0, passes)),
+                same_bank.eq(same_next),
+                turns.eq(two_next & same_next & int(timing.two_source_passes == 1)),
+                last_group.eq(last_next),
+                reads_act.eq((front.a_memory == Memory.ACT) & ~fills),
+                reads_acc.eq((front.a_memory == Memory.ACC) & ~fills),
             ]
 
         # results: one step a word, but where many grow together
@@ -163,10 +174,6 @@ class VectorEngine(wiring.Component):
                 m.d.comb += place.strides[track][level].eq(run[f"{prefix}_stride_{name}"])
         m.d.comb += place.load.eq(self.start_grant)
 
-        # passes over the lanes of a word
-        lane_group = Signal.like(lane_groups)
-        late = Signal()
-        """Two sources in one bank and one pass: this is the first cycle, which only reads."""
         reading, passing, last_pass, word_done = Signal(), Signal(), Signal(), Signal()
         window = Sweeps(config) if swept else RowWindows(config)
         window.build(m, front, run, place)
@@ -174,30 +181,31 @@ class VectorEngine(wiring.Component):
             window.start.eq(self.start_grant),
             window.streaming.eq(streaming & windowed),
             window.group_first.eq(lane_group == 0),
-            window.group_last.eq(lane_group == lane_groups),
+            window.group_last.eq(group_last),
             reading.eq(streaming & Mux(windowed, window.reading, ~late & (lane_group == 0))),
-            passing.eq(streaming & Mux(windowed, window.passing, ~(two & same_bank & (lane_groups == 0) & ~late))),
-            last_pass.eq(passing & window.group_last),
+            passing.eq(streaming & Mux(windowed, window.passing, ~turns | late)),
+            last_pass.eq(passing & group_last),
             word_done.eq(last_pass & (~windowed | window.done)),
             place.step.eq(last_pass & (~windowed | window.moves)),
             block_done.eq(word_done & place.at_end[1] & place.at_end[2]),
         ]
-        with m.If(streaming & two & same_bank & (lane_groups == 0)):
+        with m.If(streaming & turns):
             m.d.sync += late.eq(~late)
         with m.If(passing):
-            m.d.sync += lane_group.eq(Mux(window.group_last, 0, lane_group + 1))
+            following = Mux(group_last, 0, lane_group + 1)
+            m.d.sync += [lane_group.eq(following), group_last.eq(following == last_group)]
         with m.If(self.start_grant):
-            m.d.sync += late.eq(0)
+            m.d.sync += [late.eq(0), group_last.eq(last_next == 0)]
 
         a_address = (place.address[0] + Mux(windowed, window.offset, 0))[:16]
-        from_act = (run.a_memory == Memory.ACT) & (operation != Operation.FILL)
-        b_now = streaming & two & Mux(same_bank, Mux(lane_groups == 0, late, lane_group == 1), lane_group == 0)
+        second = late if timing.two_source_passes == 1 else lane_group == 1
+        b_now = streaming & two & Mux(same_bank, second, lane_group == 0)
         a_wrap = Mux(run.a_wrap, run.wrap, 0)
         m.d.comb += [
-            self.a.en.eq(reading & from_act),
+            self.a.en.eq(reading & reads_act),
             self.a.bank.eq(run.a_bank),
             self.a.offset.eq(ring(run.a_offset, a_address, a_wrap)),
-            self.acc.en.eq(reading & (run.a_memory == Memory.ACC) & (operation != Operation.FILL)),
+            self.acc.en.eq(reading & reads_acc),
             self.acc.bank.eq(run.a_bank),
             self.acc.offset.eq(self.a.offset),
             self.b.en.eq(b_now),

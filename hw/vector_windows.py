@@ -80,71 +80,99 @@ class RowWindows(WindowOrder):
     def build(self, m: Module, front, run, place: LoopNest) -> None:
         """Add the order's registers to a module."""
         taps = self.config.vector_taps
-        summing = run.operation == Operation.SUM
+        summing = Signal(name="window_summing")
         windowed = ~summing
         tap_column, tap_row = Signal(5), Signal(bits_for(self.config.max_window**2))
         """First window column of this pass, and taps of the window's rows before it."""
         window_y, window_x = Signal(4), Signal(4)
         column, read_column, row_offset = Signal(16), Signal(16), Signal(16)
         step_offset, skip = Signal(16), Signal(16)
-        first_column = place.at_start[2]
-        step_more = run.window_step > run.window_width
-        fresh = Signal(5)
-        m.d.comb += fresh.eq(Mux(first_column | step_more, run.window_width, run.window_step) + 1)
+        step_more = Signal()
+        """Between results there are words that no window has."""
+        first_fresh, next_fresh, fresh = Signal(5), Signal(5), Signal(5)
+        """Words that a window row reads anew: of a result row's first window, of others, of the present one."""
         reads_done = Signal(5)
         window_start = Signal(window_slot_bits(self.config))
         """Slot of the row-windows for the first word that this output reads."""
-        last_pass = Signal()
-        tap_last = tap_column + taps > run.window_width
-        window_last = (window_y == run.window_height) & (Mux(summing, window_x == run.window_width, 1))
+        # whether a pass is the last hangs on these, and much on that: registers, each beside what it follows from
+        reads_left, reads_end = Signal(), Signal()
+        """Words of this window row are to be read; at most one."""
+        tap_last, row_last, column_last = Signal(), Signal(), Signal()
+        tap_once, row_once, column_once = Signal(), Signal(), Signal()
+        """As they are at the first of the window's taps, rows and columns."""
+        last_pass, window_last = Signal(), Signal()
         m.d.comb += [
-            self.reading.eq(Mux(windowed, reads_done < fresh, self.group_first)),
-            self.passing.eq(Mux(windowed, reads_done + 1 >= fresh, 1)),
+            window_last.eq(row_last & (windowed | column_last)),
+            self.reading.eq(Mux(windowed, reads_left, self.group_first)),
+            self.passing.eq(summing | reads_end),
             self.done.eq(window_last & (summing | tap_last)),
             self.moves.eq(self.done),
             last_pass.eq(self.passing & self.group_last & (summing | tap_last)),
         ]
+        next_row = [
+            window_y.eq(window_y + 1),
+            row_last.eq(window_y + 1 == run.window_height),
+            row_offset.eq(row_offset + run.window_stride_y),
+            read_column.eq(column),
+        ]
         moved = (read_column + run.window_stride_x)[:16]
         with m.If(self.streaming & windowed):
             with m.If(self.passing & self.group_last):
-                m.d.sync += tap_column.eq(Mux(tap_last, 0, tap_column + taps))
+                m.d.sync += [
+                    tap_column.eq(Mux(tap_last, 0, tap_column + taps)),
+                    tap_last.eq(Mux(tap_last, tap_once, tap_column + 2 * taps > run.window_width)),
+                ]
             with m.If(self.reading):
-                m.d.sync += [reads_done.eq(reads_done + 1), read_column.eq(moved)]
+                m.d.sync += [
+                    reads_done.eq(reads_done + 1),
+                    reads_left.eq(reads_done + 1 != fresh),
+                    reads_end.eq(reads_done + 2 >= fresh),
+                    read_column.eq(moved),
+                ]
             with m.If(last_pass):
-                m.d.sync += reads_done.eq(0)
+                m.d.sync += [reads_done.eq(0), reads_left.eq(1), reads_end.eq(fresh == 1)]
                 with m.If(~window_last):
-                    m.d.sync += [
-                        window_y.eq(window_y + 1),
-                        tap_row.eq(tap_row + run.window_width + 1),
-                        row_offset.eq(row_offset + run.window_stride_y),
-                        read_column.eq(column),
-                    ]
+                    m.d.sync += [*next_row, tap_row.eq(tap_row + run.window_width + 1)]
                 with m.Else():
                     following = Mux(place.at_end[2], 0, Mux(self.reading, moved, read_column) + Mux(step_more, skip, 0))
                     m.d.sync += [
-                        window_y.eq(0), row_offset.eq(0), column.eq(following), read_column.eq(following),
-                        window_start.eq(window_start + fresh), tap_row.eq(0),
+                        window_y.eq(0), row_last.eq(row_once), row_offset.eq(0), tap_row.eq(0),
+                        column.eq(following), read_column.eq(following),
+                        window_start.eq(window_start + fresh),
+                        fresh.eq(Mux(place.at_end[2], first_fresh, next_fresh)),
+                        reads_end.eq(Mux(place.at_end[2], first_fresh, next_fresh) == 1),
                     ]  # fmt: skip
         with m.If(self.streaming & summing & last_pass):
-            m.d.sync += [window_x.eq(window_x + 1), read_column.eq(moved)]
-            with m.If(window_x == run.window_width):
-                m.d.sync += [
-                    window_x.eq(0),
-                    window_y.eq(window_y + 1),
-                    row_offset.eq(row_offset + run.window_stride_y),
-                    read_column.eq(column),
-                ]
+            m.d.sync += [
+                window_x.eq(window_x + 1),
+                column_last.eq(window_x + 1 == run.window_width),
+                read_column.eq(moved),
+            ]
+            with m.If(column_last):
+                m.d.sync += [window_x.eq(0), column_last.eq(column_once), *next_row]
                 with m.If(window_last):
                     following = Mux(place.at_end[2], 0, column + step_offset)
                     m.d.sync += [
-                        window_y.eq(0), row_offset.eq(0), column.eq(following), read_column.eq(following),
+                        window_y.eq(0), row_last.eq(row_once), row_offset.eq(0),
+                        column.eq(following), read_column.eq(following),
                     ]  # fmt: skip
         with m.If(self.start):
+            more = front.window_step > front.window_width
+            words = front.window_width + 1
+            anew = Mux(more, front.window_width, front.window_step) + 1
+            single, one_row, one_column = taps > front.window_width, front.window_height == 0, front.window_width == 0
             m.d.sync += [
+                summing.eq(front.operation == Operation.SUM),
+                step_more.eq(more),
                 step_offset.eq((front.window_step + 1) * front.window_stride_x),
                 skip.eq((front.window_step - front.window_width).as_unsigned() * front.window_stride_x),
+                first_fresh.eq(words), fresh.eq(words), next_fresh.eq(anew),
+                Cat(tap_last, tap_once).eq(single.replicate(2)),
+                Cat(row_last, row_once).eq(one_row.replicate(2)),
+                Cat(column_last, column_once, reads_end).eq(one_column.replicate(3)),
+                reads_left.eq(1),
                 Cat(column, read_column, row_offset, window_y, window_x, reads_done, tap_column, tap_row).eq(0),
-            ]
+            ]  # fmt: skip
         first_tap = Mux(windowed, (window_y == 0) & (tap_column == 0), (window_y == 0) & (window_x == 0))
         values = {
             "read_window": windowed,

@@ -90,7 +90,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "hw/load.py",
-        ("border_right", "(column > run.pad_left + run.words)", "(column >= run.pad_left + run.words)"),
+        ("border_right", "(column > last_word)", "(column >= last_word)"),
         ("border_top", "(row < run.pad_top)", "(row <= run.pad_top)"),
         ("border_rows_in_dram", "Mux(place.index[1] < run.pad_top, 0", "Mux(place.index[1] <= run.pad_top, 0"),
         ("lane", "Mux(first_word, row_start[:bits], lane[:bits])", "Mux(first_word, 0, lane[:bits])"),
@@ -112,7 +112,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "hw/fetch.py",
-        ("credit", "+ want <= capacity", "+ want < capacity"),
+        ("credit", "there + wanted <= capacity)", "there + wanted < capacity)"),
+        ("final", "final.eq(rest == 1)", "final.eq(rest == 2)"),
         ("arrival", "(there != 0)", "(held != 0)"),
     ),
     *_in(
@@ -128,10 +129,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *_in(
         "hw/matrix.py",
         ("swap_early", 'step_first, 2, "swap")', 'step_first, 1, "swap")'),
-        ("hazard_gap", "hazard_left.eq(hazard)]", "hazard_left.eq(hazard - 1)]"),
+        ("hazard_gap", "hazard_end.eq(hazard_left <= 2)", "hazard_end.eq(hazard_left <= 3)"),
         ("late_ports", "run_many_steps.eq(many_steps)", "run_many_steps.eq(run_many_steps)"),
         ("accumulate_from_zero", "reduction_first & ~run.accumulate", "reduction_first"),
-        ("tile_early", "(rows_left <= 1) & (~shadow | begin)", "(rows_left <= 2) & (~shadow | begin)"),
+        ("tile_early", "rows_end.eq(rows_left <= 2)", "rows_end.eq(rows_left <= 3)"),
         ("first_word_of_step", "words.at_start[4] & words.at_start[5]", "words.at_start[5]"),
     ),
     *_in(
@@ -146,16 +147,18 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "hw/vector.py",
-        ("same_bank_sources_at_once", "Mux(lane_groups == 0, late,", "Mux(lane_groups == 0, 1,"),
+        ("same_bank_sources_at_once", "second = late if", "second = 1 if"),
         ("block_done", "word_done & place.at_end[1] & place.at_end[2]", "word_done & place.at_end[2]"),
     ),
     *_in(
         "hw/vector_windows.py",
-        ("window_reads", "Mux(first_column | step_more, run", "Mux(first_column, run"),
+        ("window_reads", "Mux(more, front.window_width, front.window_step) + 1", "front.window_step + 1"),
+        ("reads_end", "reads_done + 2 >= fresh", "reads_done + 1 >= fresh"),
+        ("tap_last", "tap_column + 2 * taps > run", "tap_column + taps > run"),
         ("window_skip", "Mux(step_more, skip, 0)", "0"),
         ("window_slot", '"window_newest": window_start + fresh - 1', '"window_newest": window_start + fresh'),
-        ("tap_row", "tap_row.eq(tap_row + run.window_width + 1),\n                        row_offset",
-         "tap_row.eq(tap_row + run.window_width),\n                        row_offset"),
+        ("tap_row", "[*next_row, tap_row.eq(tap_row + run.window_width + 1)]",
+         "[*next_row, tap_row.eq(tap_row + run.window_width)]"),
         ("sum_step", "(front.window_step + 1) * front.window_stride_x),\n                skip",
          "front.window_step * front.window_stride_x),\n                skip"),
     ),

