@@ -14,7 +14,11 @@ class BoardError(ValueError):
 
 @dataclass(frozen=True)
 class Device:
-    """Size, package and speed grade, as nextpnr names them, and what it has (a flip-flop for each LUT)."""
+    """Size, package and speed grade, as nextpnr names them, and what it has (a flip-flop for each LUT).
+
+    multiplier_columns, memory_columns: X of a row's multipliers and block RAMs, as nextpnr counts; multiplier_rows: Y
+    of two rows; memory_rows: Y of four, one above, one between and two below those.
+    """
 
     size: str = "85k"
     package: str = "CABGA381"
@@ -22,6 +26,10 @@ class Device:
     luts: int = 83640
     multipliers: int = 156
     block_rams: int = 208
+    multiplier_columns: tuple[int, ...] = ()
+    multiplier_rows: tuple[int, ...] = ()
+    memory_columns: tuple[int, ...] = ()
+    memory_rows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,15 +52,24 @@ class Board:
         return [name for name in PRESETS if name.startswith(f"{self.name}-")]
 
 
+# nine tiles have four multipliers, or four block RAMs; the clock's tiles divide the row
+_NINES = (*range(4, 59, 9), *range(69, 115, 9))
+_LFE5U_85F = Device(
+    multiplier_columns=tuple(nine + tile for nine in _NINES for tile in (0, 1, 4, 5)),
+    multiplier_rows=(34, 58),
+    memory_columns=tuple(nine + tile for nine in _NINES for tile in (0, 2, 4, 6)),
+    memory_rows=(22, 46, 70, 82),
+)
+
 BOARDS: dict[str, Board] = {
     board.name: board
     for board in (
         Board(
             "ulx3s",
             "Radiona ULX3S 85F: Lattice LFE5U-85F-6BG381C, 32 MiB SDRAM of 16 bits, FTDI serial line",
-            Device(),
+            _LFE5U_85F,
             oscillator=25.0,
-            megahertz=40.0,
+            megahertz=60.0,
             baud=1_000_000,
         ),
     )

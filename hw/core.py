@@ -131,7 +131,6 @@ class Machine(wiring.Component):
             fetch.start.eq(begin & self.hash_matches & aligned),
             fetch.length.eq(self.length),
             fetch.stop.eq(stop),
-            stop.eq(self.errors.any()),
             self.running.eq(fetch.running),
             tokens.clear.eq(fetch.start),
             ports.clear.eq(0),
@@ -150,7 +149,8 @@ class Machine(wiring.Component):
         self._port_masks(m, ports, load, matrix, vector, store)
         foreign = ErrorSource(ErrorCause.CONFIGURATION), begin & ~self.hash_matches
         unaligned = ErrorSource(ErrorCause.DRAM_ADDRESS), begin & self.hash_matches & ~aligned
-        self._errors(m, fetch, begin, [foreign, unaligned, *outside, *self._bus_errors(fetch, tokens, load, store)])
+        sources = [foreign, unaligned, *outside, *self._bus_errors(fetch, tokens, load, store)]
+        self._errors(m, fetch, begin, stop, sources)
         return m
 
     # ---- control
@@ -234,7 +234,9 @@ class Machine(wiring.Component):
             (ErrorSource(cause.MISSING_END), fetch.missing_end),
         ]
 
-    def _errors(self, m: Module, fetch, begin: Signal, sources: list[tuple[ErrorSource, Value]]) -> None:
+    def _errors(
+        self, m: Module, fetch, begin: Signal, stop: Signal, sources: list[tuple[ErrorSource, Value]]
+    ) -> None:  # fmt: skip
         m.submodules.log = log = ErrorLog(self._config, [source for source, _ in sources])
         of_beat = fetch.beat_valid & (self.m_axi.rresp != OKAY)
         m.d.comb += [
@@ -249,6 +251,7 @@ class Machine(wiring.Component):
             log.end.eq(self.trace_end),
             self.errors.eq(log.errors),
             self.error_index.eq(log.index),
+            stop.eq(log.stop),
         ]
 
     # ---- bus

@@ -1,6 +1,6 @@
 """Performance counters."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -46,9 +46,12 @@ class Counters(wiring.Component):
         """Totals that count as 0, whatever the memory has."""
         turn, place, looking = Signal(range(count)), Signal(range(count)), Signal()
         """Whose turn comes next; whose total is at hand, and whether only to be read."""
-        m.d.sync += [looking.eq(self.reading), place.eq(self.index)]
+        chosen, following = Signal(count, init=1), Signal.like(place)
+        """A bit for `place`."""
+        m.d.comb += following.eq(Mux(self.reading, self.index, turn))
+        m.d.sync += [looking.eq(self.reading), place.eq(following), chosen.eq(1 << following)]
         with m.If(~self.reading):
-            m.d.sync += [place.eq(turn), turn.eq(Mux(turn == count - 1, 0, turn + 1))]
+            m.d.sync += turn.eq(Mux(turn == count - 1, 0, turn + 1))
         m.d.comb += [
             read.addr.eq(place),
             write.addr.eq(place),
@@ -56,21 +59,19 @@ class Counters(wiring.Component):
             write.data.eq(self.value),
         ]
         with m.If(~looking):
-            m.d.sync += cleared.bit_select(place, 1).eq(0)
+            m.d.sync += cleared.eq(cleared & ~chosen)
 
         # a turn comes after twice `count` cycles at the latest
         gathered = [Signal(range(2 * count + 2), name=f"gathered_{name}") for name in self._names]
-        here = Signal.like(gathered[0])
-        with m.Switch(place):
-            for number, more in enumerate(gathered):
-                with m.Case(number):
-                    m.d.comb += here.eq(more)
-        m.d.comb += self.value.eq(Mux(cleared.bit_select(place, 1), 0, read.data) + here)
+        here = Value.cast(0)
+        for one, more in zip(chosen, gathered, strict=True):
+            here = here | Mux(one, more, 0)
+        m.d.comb += self.value.eq(Mux((cleared & chosen).any(), 0, read.data) + here)
         m.d.sync += clear.eq(self.clear)
-        for number, (name, more) in enumerate(zip(self._names, gathered, strict=True)):
+        for one, name, more in zip(chosen, self._names, gathered, strict=True):
             event = Signal(name=f"event_{name}")
             m.d.sync += event.eq(self.count & getattr(self, name))
-            taken = ~looking & (place == number)
+            taken = ~looking & one
             m.d.sync += more.eq(Mux(taken, 0, more) + event)
         with m.If(clear):
             m.d.sync += [Cat(gathered).eq(0), cleared.eq((1 << count) - 1)]

@@ -55,7 +55,7 @@ class ErrorLog(wiring.Component):
         raised: a bit for each source, by precedence; number: of the instruction, for `Whose.NUMBER`.
         clear: a program begins. armed: sources count.
         queue_number, queue, issue, start, end: instruction handed on, and bits of the engines' events.
-        errors, index: see above; only a reset clears them.
+        errors, index: see above; only a reset clears them. stop: there is an error; a register.
     """
 
     def __init__(self, config: NpuConfig, sources: Sequence[ErrorSource]) -> None:
@@ -74,6 +74,7 @@ class ErrorLog(wiring.Component):
                 **{name: In(len(ENGINES)) for name in ("queue", "issue", "start", "end")},
                 "errors": Out(len(ErrorCause)),
                 "index": Out(32),
+                "stop": Out(1),
             }
         )
 
@@ -102,10 +103,11 @@ class ErrorLog(wiring.Component):
                 ]
 
         # what names the instruction stands still with the first error, and is looked at afterwards
-        armed = self.armed & ~self.errors.any()
+        armed = self.armed & ~self.stop
         raised, number = Signal.like(self.raised, name="first_raised"), Signal(32)
         slots = {source: Signal(self._slot_bits, name=f"slot_{k}") for k, source in enumerate(self._named())}
         with m.If(armed):
+            m.d.sync += self.stop.eq(self.raised.any())
             m.d.sync += [raised.eq(self.raised), number.eq(self.number)]
             m.d.sync += [slot.eq(self._slot(counts, *of)) for of, slot in slots.items()]
             for bit, source in enumerate(self._sources):
@@ -122,7 +124,7 @@ class ErrorLog(wiring.Component):
             read.en.eq(1),
             read.addr.eq(place),
             # no reset clears the memory's output
-            self.index.eq(Mux(self.errors.any(), Mux(by_number, number, read.data), 0)),
+            self.index.eq(Mux(self.stop, Mux(by_number, number, read.data), 0)),
         ]
         return m
 

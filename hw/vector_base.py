@@ -111,9 +111,9 @@ class VectorDatapath(wiring.Component):
         words = -(-(config.max_window**2) // per_word)
         depth = -(-words // banks)
         row_bits = ceil_log2(depth)
-        early = delay(m, self.tap_place, 2, "tap_place")
-        place = delay(m, early, 1, "tap_place_late")
-        tap_set = delay(m, self.set_index, 2, "tap_set")
+        early = delay(m, self.tap_place, 1, "tap_place")
+        place = delay(m, early, 2, "tap_place_late")
+        tap_set = delay(m, self.set_index, 1, "tap_set")
         first_early, first = early >> exact_log2(per_word), place >> exact_log2(per_word)
         outputs = []
         for bank in range(banks):
@@ -131,10 +131,12 @@ class VectorDatapath(wiring.Component):
             ]
             outputs.append(read.data)
         # lanes first: they are fewer than the words' elements
-        group = delay(m, self.lane_group, 3, "tap_lane_group")
+        group = delay(m, self.lane_group, 2, "tap_lane_group")
         runs = []
         for k in range(config.vector_lanes):
-            mine = Array(self._lane(m, word, group, k, config.vector_lanes, 32) for word in outputs)
+            mine = Array(Signal(32, name=f"tap_lane_{k}_{bank}", reset_less=True) for bank in range(banks))
+            # a cycle of its own: a block RAM's word comes late in the cycle, and the multipliers may be far away
+            m.d.sync += Cat(*mine).eq(Cat(self._lane(m, word, group, k, config.vector_lanes, 32) for word in outputs))
             run = Signal(32 * banks, name=f"tap_run_{k}")
             m.d.comb += run.eq(Cat(mine[(first + bank) % banks] for bank in range(banks)))
             runs.append(run)

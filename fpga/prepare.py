@@ -1,7 +1,7 @@
-"""What nextpnr does not do for a netlist so that its router comes to an end.
+"""What a netlist needs so that nextpnr's router comes to an end.
 
-It takes a whole net out again whenever another one needs any of its wires. So one net with thousands of ends, all over
-the chip, keeps everything else from settling.
+The router takes a whole net out again whenever another one needs any of its wires. So one net with thousands of ends,
+all over the chip, keeps everything else from settling.
 """
 
 import json
@@ -10,21 +10,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["make_routable"]
+from npukit.fpga.boards import Device
+from npukit.fpga.floorplan import place_blocks
+
+__all__ = ["prepare_netlist"]
 
 _MANY = 1000
 """Flip-flops from which on a reset gets a global net; the chip has 16 of those, and clocks need a few."""
 
 
-def make_routable(netlist: Path) -> None:
-    """Rewrite a netlist for ECP5 (Yosys' JSON) in place: resets of very many flip-flops on global nets, where nextpnr
-    puts clocks alone, and no net of zeros to the addresses of small memories."""
-    design = json.loads(netlist.read_text(encoding="utf-8"))
-    for module in design["modules"].values():
+def prepare_netlist(source: Path, target: Path, device: Device | None = None) -> None:
+    """Rewrite a netlist for ECP5 (Yosys' JSON): resets of very many flip-flops on global nets, where nextpnr puts
+    clocks alone; no net of zeros to the addresses of small memories; on a device, places for multipliers and memories.
+    """
+    design = json.loads(source.read_text(encoding="utf-8"))
+    for module in design.get("modules", {}).values():
         cells: dict[str, Any] = module["cells"]
         _promote_resets(cells)
         _tie_addresses(cells)
-    netlist.write_text(json.dumps(design), encoding="utf-8")
+        if device is not None:
+            place_blocks(cells, device)
+    target.write_text(json.dumps(design), encoding="utf-8")
 
 
 def _of_type(cells: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,108 @@
+"""Where multipliers and block RAMs lie on the chip.
+
+nextpnr's placers find places for these one after the other, each near where it would be best alone, and so scatter
+neighbours over the chip: a third of all wire was the array's, and how much it was depended on luck.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from math import ceil
+from typing import Any
+
+from npukit.fpga.boards import Device
+
+__all__ = ["place_blocks"]
+
+_ELEMENT = re.compile(r"\barray\.element_(\d+)_(\d+)\.")
+_MEMORY = re.compile(r"\b(act|acc|wgt|par)\.bank_(\d+)\.(\d+)\.(\d+)$")
+_PARAMETERS = re.compile(r"\bvector\.datapath\.(parameter|taps)_(\d+)\.(\d+)\.(\d+)$")
+_MULTIPLIERS = ("MULT18_0", "MULT18_1", "MULT18_4", "MULT18_5")
+_MEMORIES = ("EBR0", "EBR1", "EBR2", "EBR3")
+_CELLS_OF_A_SITE = 200
+"""LUTs, or flip-flops, that have room around one of a row's multipliers, with as much space left free."""
+
+Cells = dict[str, dict[str, Any]]
+
+
+def place_blocks(cells: Cells, device: Device) -> None:
+    """Give the array's multipliers, by their elements' names, and the memories beside them places (nextpnr's attribute
+    BEL).
+
+    The array lies along two rows of multipliers, column beside column, as the most wires go from row to row of a
+    column. It is folded: the left half of the columns in one row, the right half in the other, so that columns that
+    meet lie above each other. Between the two lie ACC and WGT, each block RAM at its column, above them ACT; below,
+    from where the array begins to the left, PAR and what VECTOR has of it, each element's side by side.
+
+    Nothing happens where the device states no places, or where something does not fit into its rows, or where some
+    of the array's products are made of LUTs.
+    """
+    elements = _elements(cells)
+    size = 1 + max((row for row, _ in elements), default=-1)
+    if not size or len(elements) != size * size or not device.multiplier_columns:
+        return
+    step = max(1, ceil(_cells_of(cells, "0_0") / _CELLS_OF_A_SITE))
+    half = ceil(size / 2)
+
+    def across(column: float) -> float:
+        """Of `size` columns, folded."""
+        return column if column < half else size - 1 - column
+
+    above, between, below = _memories(cells, size, across)
+    sites, wide = len(device.multiplier_columns), half * size * step
+    side = ceil(len(below) / 2)
+    begin = min(max(0, (sites - wide - side) // 2) + side, sites - wide)
+    middle = (3 * (begin + wide // 2) + begin - side // 2) // 4
+    rows = device.memory_rows
+    runs = [
+        (above, rows[0], middle - len(above) // 2),
+        (between, rows[1], begin + (wide - len(between)) // 2),
+        (below[0::2], rows[2], begin - side),
+        (below[1::2], rows[3], begin - side),
+    ]
+    # a little to the side where the chip ends
+    runs = [(run, row, min(max(0, first), sites - len(run))) for run, row, first in runs]
+    if wide > sites or any(first < 0 for _, _, first in runs):
+        return
+    for run, row, first in runs:
+        for place, cell in enumerate(run, first):
+            _put(cell, device.memory_columns[place], row, _MEMORIES[place % 4])
+    for (row, column), cell in elements.items():
+        place = begin + (int(across(column)) * size + row) * step
+        _put(cell, device.multiplier_columns[place], device.multiplier_rows[column >= half], _MULTIPLIERS[place % 4])
+
+
+def _put(cell: dict[str, Any], x: int, y: int, kind: str) -> None:
+    cell["attributes"]["BEL"] = f"X{x}/Y{y}/{kind}"
+
+
+def _elements(cells: Cells) -> dict[tuple[int, int], dict[str, Any]]:
+    """The multipliers of a systolic array, by row and column."""
+    found = ((_ELEMENT.search(name), cell) for name, cell in cells.items() if cell["type"] == "MULT18X18D")
+    return {(int(place[1]), int(place[2])): cell for place, cell in found if place}
+
+
+def _cells_of(cells: Cells, element: str) -> int:
+    kinds = [cell["type"] for name, cell in cells.items() if f"array.element_{element}." in name]
+    return max(kinds.count("LUT4"), kinds.count("TRELLIS_FF"))
+
+
+def _memories(
+    cells: Cells, size: int, across: Callable[[float], float]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Block RAMs of ACT; of ACC and WGT; of PAR and VECTOR's parameters; each in the order of its elements."""
+    found: dict[str, list[tuple[int, str, str]]] = {name: [] for name in ("act", "acc", "wgt", "par")}
+    for name, cell in cells.items():
+        if cell["type"] == "DP16KD":
+            if place := _MEMORY.search(name):
+                found[place[1]].append((int(place[4]), f"{place[2]}.{place[3]}", name))
+            elif place := _PARAMETERS.search(name):
+                found["par"].append((int(place[4]), f"{place[1]}_{place[2]}.{place[3]}", name))
+
+    def in_order(keyed: Iterable[tuple[float, str, str]]) -> list[dict[str, Any]]:
+        return [cells[name] for _, _, name in sorted(keyed)]
+
+    def by_column(name: str) -> Iterable[tuple[float, str, str]]:
+        slices = 1 + max((part for part, _, _ in found[name]), default=0)
+        return ((across(part * size // slices), f"{name}{bank}", cell) for part, bank, cell in found[name])
+
+    return in_order(found["act"]), in_order([*by_column("acc"), *by_column("wgt")]), in_order(found["par"])

@@ -1,0 +1,93 @@
+"""Places for multipliers and block RAMs: each its own, neighbours side by side."""
+
+import re
+from itertools import product
+
+import pytest
+
+pytest.importorskip("amaranth", reason="Amaranth is not installed: pip install npukit[rtl]")
+
+from npukit.fpga.boards import BOARDS, Device
+from npukit.fpga.floorplan import place_blocks
+
+ULX3S = BOARDS["ulx3s"].device
+
+
+def netlist(size: int, *, logic: int = 40, act: int = 4, depth: int = 1, luts: int = 0) -> dict:
+    """What a design has of multipliers and block RAMs, by Yosys' names; `logic`: flip-flops of an element, `luts`:
+    elements without a multiplier."""
+    core = "system.core.machine."
+    places = list(product(range(size), range(size)))
+    multipliers = [f"{core}matrix.array.element_{row}_{column}.multiply.block" for row, column in places]
+    memories = [
+        f"{core}act.bank_{bank}.{part}.{k}" for bank in range(act) for part in range(depth) for k in range(size)
+    ]
+    memories += [f"{core}acc.bank_{bank}.0.{k}" for bank in range(2) for k in range(size)]
+    memories += [f"{core}wgt.bank_0.0.{k}" for k in range(2 * size)] + [f"{core}par.bank_0.0.{k}" for k in range(size)]
+    for kind in ("parameter_0", "parameter_1", "parameter_2", "taps_0", "taps_1"):
+        memories += [f"{core}vector.datapath.{kind}.0.{k}" for k in range(size)]
+    cells = {name: {"type": "MULT18X18D", "attributes": {}} for name in multipliers[luts:]}
+    cells |= {name: {"type": "DP16KD", "attributes": {}} for name in (*memories, f"{core}log.numbers.0.0")}
+    registers = [f"{core}matrix.array.element_0_0.sum_TRELLIS_FF_Q_{k}" for k in range(logic)]
+    return cells | {name: {"type": "TRELLIS_FF", "attributes": {}} for name in registers}
+
+
+def places(cells: dict) -> dict[str, tuple[int, int]]:
+    """X and Y by name, of what got them."""
+    found = {}
+    for name, cell in cells.items():
+        if bel := cell["attributes"].get("BEL"):
+            x, y = re.match(r"X(\d+)/Y(\d+)/", bel).groups()
+            found[name.removeprefix("system.core.machine.")] = int(x), int(y)
+    return found
+
+
+@pytest.mark.parametrize(("size", "logic"), [(8, 40), (4, 40), (4, 700), (7, 40), (2, 40)])
+def test_each_block_has_a_place_of_its_own(size: int, logic: int) -> None:
+    cells = netlist(size, logic=logic)
+    place_blocks(cells, ULX3S)
+    bels = [cell["attributes"]["BEL"] for cell in cells.values() if "BEL" in cell["attributes"]]
+    assert len(bels) == len(set(bels)) == size**2 + 14 * size  # all but the log's
+    # which of the kinds of site a column has: by nextpnr's database, in turn
+    kinds = {0: "MULT18_0", 1: "MULT18_1", 4: "MULT18_4", 5: "MULT18_5"}, {0: "EBR0", 2: "EBR1", 4: "EBR2", 6: "EBR3"}
+    for bel in bels:
+        x, y, kind = re.match(r"X(\d+)/Y(\d+)/(\w+)", bel).groups()
+        tile = (int(x) - 4 if int(x) < 67 else int(x) - 69) % 9
+        assert kind == kinds[kind.startswith("EBR")][tile] and int(y) in (
+            (22, 46, 70, 82) if "EBR" in kind else (34, 58)
+        )
+
+
+def test_neighbours_lie_side_by_side() -> None:
+    """A sum goes a tile or two from row to row, but where the clock's tiles or the next nine are between; where columns
+    are folded, straight down; the memory of a column is at that column."""
+    cells = netlist(8)
+    place_blocks(cells, ULX3S)
+    found = places(cells)
+
+    def element(row: int, column: int) -> tuple[int, int]:
+        return found[f"matrix.array.element_{row}_{column}.multiply.block"]
+
+    for column, row in product(range(8), range(7)):
+        (x, y), (next_x, next_y) = element(row, column), element(row + 1, column)
+        assert y == next_y and 1 <= next_x - x <= 7
+    assert all(element(row, 3)[0] == element(row, 4)[0] for row in range(8))
+    for column, bank in product(range(8), range(2)):
+        x, y = found[f"acc.bank_{bank}.0.{column}"]
+        assert y == 46 and element(0, column)[0] - 4 <= x <= element(7, column)[0] + 4
+
+
+@pytest.mark.parametrize(
+    ("cells", "device"),
+    [
+        (netlist(16), ULX3S),  # 128 of a row's 52 multipliers
+        (netlist(8, luts=3), ULX3S),
+        (netlist(8, act=8), ULX3S),  # 64 of a row's 52 block RAMs
+        (netlist(8), Device()),
+        ({}, ULX3S),
+    ],
+    ids=["array", "luts", "memory", "device", "nothing"],
+)
+def test_what_does_not_fit_is_left_to_nextpnr(cells: dict, device: Device) -> None:
+    place_blocks(cells, device)
+    assert not places(cells)
