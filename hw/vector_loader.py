@@ -103,8 +103,13 @@ class VectorLoader(wiring.Component):
                     with m.Case(height << 4 | width):
                         m.d.comb += taps.eq(-(-(height + 1) * (width + 1) // (4 // config.element_bytes)))
         is_table = head.operation == Operation.TABLE
-        block_words = Signal(8)
-        m.d.comb += block_words.eq(parameters + taps)
+        block_words, loads, block_loads = Signal(8), Signal(), Signal()
+        """Words of each block; whether there are any at all, for each block: by the operation, without sums."""
+        m.d.comb += [
+            block_words.eq(parameters + taps),
+            block_loads.eq((parameters != 0) | depthwise),
+            loads.eq((descriptor != 0) | block_loads | is_table),
+        ]
 
         # the issued instruction, until its loads are done
         front_descriptor, front_parameters, front_block = Signal(5), Signal(2), Signal(8)
@@ -219,19 +224,18 @@ class VectorLoader(wiring.Component):
             ]
         m.d.comb += self.front_loads.eq(front_loads)
         with m.If(self.issue):
-            loads = (descriptor + block_words != 0) | is_table
             m.d.sync += [
                 front_descriptor.eq(descriptor),
                 front_parameters.eq(parameters),
                 front_block.eq(block_words),
                 front_table.eq(is_table),
-                loads_left.eq(Mux(block_words != 0, head.blocks + 1, loads)),
+                loads_left.eq(Mux(block_loads, head.blocks + 1, loads)),
                 first_load.eq(1),
                 front_begun.eq(0),
                 front_set.eq(next_set ^ begin),
                 address.eq(head.parameters),
                 front_loads.eq(loads),
-                front_block_loads.eq(block_words != 0),
+                front_block_loads.eq(block_loads),
             ]
             with m.If(loads):
                 m.d.sync += front_descriptor_index.eq(~front_descriptor_index)
