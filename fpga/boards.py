@@ -1,6 +1,6 @@
 """The boards: what is on them, and which configurations are meant for them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.sdram import SdramChip
@@ -34,17 +34,22 @@ class Device:
 
 @dataclass(frozen=True)
 class Board:
-    """A board. oscillator: MHz. megahertz: of the system's clock; baud: of the serial line; io_cycles: of registers in
-    the pins' cells to the SDRAM, there and back."""
+    """A board. oscillator: MHz. megahertz: of the system's clock, and bf16_megahertz with arrays of bf16, whose adders
+    are slower; baud: of the serial line; io_cycles: of registers in the pins' cells to the SDRAM, there and back."""
 
     name: str
     about: str
     device: Device
     oscillator: float
     megahertz: float
+    bf16_megahertz: float
     baud: int
     io_cycles: int = 2
     sdram: SdramChip = field(default_factory=SdramChip)
+
+    def clocked_for(self, config: NpuConfig) -> "Board":
+        """The board with the clock that a configuration reaches."""
+        return replace(self, megahertz=self.bf16_megahertz) if config.dtype == "bf16" else self
 
     @property
     def presets(self) -> list[str]:
@@ -70,6 +75,7 @@ BOARDS: dict[str, Board] = {
             _LFE5U_85F,
             oscillator=25.0,
             megahertz=60.0,
+            bf16_megahertz=40.0,
             baud=1_000_000,
         ),
     )
@@ -77,7 +83,7 @@ BOARDS: dict[str, Board] = {
 
 
 def board_of(name: str, config: NpuConfig, board_name: str | None = None) -> Board:
-    """A board, or that of a configuration by the preset's name, checked against the configuration.
+    """A board, or that of a configuration by the preset's name, checked against the configuration, with its clock.
 
     Raises:
         BoardError: no board, or one that the configuration does not go with.
@@ -92,4 +98,4 @@ def board_of(name: str, config: NpuConfig, board_name: str | None = None) -> Boa
         )
     if config.bus_bytes not in (4, 8, 16):
         raise BoardError(f"the memory controller of {board.name} has a bus of 4, 8 or 16 bytes, not {config.bus_bytes}")
-    return board
+    return board.clocked_for(config)

@@ -1,12 +1,12 @@
 """Bursts of a LOAD or STORE: planes of rows, cut at `max_burst` beats and at 4 KiB."""
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 from npukit.isa.config import NpuConfig
 
-__all__ = ["BurstGenerator", "address_bits", "bytes_of"]
+__all__ = ["BurstGenerator", "address_bits", "bytes_of", "last_byte_of"]
 
 _WORD_BITS = 37
 """Of an address in words: 32, and room for 4096 rows and planes of the longest strides."""
@@ -22,7 +22,7 @@ class BurstGenerator(wiring.Component):
     """Presents one burst a cycle from the cycle after `load` on; `take` moves to the next.
 
     Members:
-        load: with start, row_bytes, planes, rows (counts - 1) and strides; nothing is presented then. All but the
+        load: with start, bytes, rows, planes (counts - 1) and strides; nothing is presented then. All but the
             start stay until `valid` falls.
         valid: a burst is presented; address: its first byte; beats: its beats - 1; last: none follows.
         outside: the burst's row ends past `limit`.
@@ -36,7 +36,7 @@ class BurstGenerator(wiring.Component):
                 "load": In(1),
                 "planes": In(12),
                 "rows": In(12),
-                "row_bytes": In(25),
+                "bytes": In(25),
                 "start": In(bits),
                 "plane_stride": In(bits),
                 "row_stride": In(bits),
@@ -53,11 +53,12 @@ class BurstGenerator(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         bus_bits = exact_log2(self._bus)
-        left, size, row_done = Signal(25), Signal(13), Signal()
+        left, size, row_done = Signal(25), Signal(_PAGE), Signal()
+        """Bytes of the row from this burst on, and of this burst, less one each: no sum, but for the addresses."""
         last_of_all = Signal()
         """The present row is the last one."""
         m.d.comb += [
-            self.beats.eq((self.address[:bus_bits] + size - 1) >> bus_bits),
+            self.beats.eq((self.address[:bus_bits] + size) >> bus_bits),
             self.last.eq(row_done & last_of_all),
         ]
         row_start, row_is_last = self._rows_ahead(m, row_done)
@@ -66,19 +67,20 @@ class BurstGenerator(wiring.Component):
         # very first, as `load` comes too late to choose with
         new_row = ~self.valid | row_done
         following, next_left, next_size = Signal(self._bits), Signal(25), Signal.like(size)
+        less = Cat(~size, 1).as_signed()
+        """The burst's bytes as a negative number."""
         m.d.comb += [
-            following.eq(Mux(new_row, row_start, self.address + size)),
-            next_left.eq(Mux(new_row, self.row_bytes, left - size)),
+            following.eq(Mux(new_row, row_start, self.address - less)),
+            next_left.eq(Mux(new_row, self.bytes, left + less)),
         ]
         # bytes up to the longest burst's end or the page's, whichever comes first
-        longest = self._most << bus_bits
-        page_first = following[bus_bits:_PAGE] > ((1 << _PAGE) - longest >> bus_bits)
-        most = Mux(page_first, (1 << _PAGE) - following[:_PAGE], longest - following[:bus_bits])
-        # the row ends in both: found beside `most`, not from it, as this path is long
-        reach = next_left + following[:_PAGE]
-        in_page = (reach[_PAGE:] == 0) | ((reach[_PAGE:] == 1) & (reach[:_PAGE] == 0))
-        next_done = in_page & (next_left <= longest - following[:bus_bits])
-        m.d.comb += next_size.eq(Mux(next_done, next_left, most))
+        longest = (self._most << bus_bits) - 1
+        page_first = following[bus_bits:_PAGE] > ((1 << _PAGE) - 1 - longest >> bus_bits)
+        to_longest = longest - following[:bus_bits]
+        # whether the row ends before both is found beside, not behind, which of them comes first
+        in_page = (next_left + following[:_PAGE])[_PAGE:] == 0
+        next_done = in_page & (next_left <= to_longest)
+        m.d.comb += next_size.eq(Mux(next_done, next_left, Mux(page_first, ~following[:_PAGE], to_longest)))
         # while nothing is presented, the first burst is made anew in each cycle: `load` comes late, and presents it
         with m.If(self.take | ~self.valid):
             m.d.sync += [
@@ -89,7 +91,7 @@ class BurstGenerator(wiring.Component):
             ]
             with m.If(new_row):
                 m.d.sync += [
-                    self.outside.eq(row_start + self.row_bytes > self.limit),
+                    self.outside.eq(row_start + self.bytes >= self.limit),
                     last_of_all.eq(row_is_last),
                 ]
         with m.If(self.take & self.last):
@@ -124,3 +126,8 @@ class BurstGenerator(wiring.Component):
 def bytes_of(words: Value, word_bytes: int) -> Value:
     """A number of words as bytes, which keeps its sign."""
     return words << exact_log2(word_bytes)
+
+
+def last_byte_of(words: Value, word_bytes: int) -> Value:
+    """Of a number of words less one, the number of bytes less one."""
+    return Cat(Const(word_bytes - 1, exact_log2(word_bytes)), words)

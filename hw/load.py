@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
-from npukit.hw.bursts import BurstGenerator, address_bits, bytes_of
+from npukit.hw.bursts import BurstGenerator, address_bits, bytes_of, last_byte_of
 from npukit.hw.engine import engine_members
 from npukit.hw.layout import instruction_layout
 from npukit.hw.loops import LoopNest, ring
@@ -66,12 +66,14 @@ class LoadEngine(wiring.Component):
         request = Signal(layout)
         source = layout(Mux(bursts.valid, request.as_value(), self.head))
         wide = source.memory == Memory.PAR
-        words = source.words + 1
+        words = source.words
         m.d.comb += [
             bursts.load.eq(self.issue),
             bursts.planes.eq(source.planes),
             bursts.rows.eq(source.rows),
-            bursts.row_bytes.eq(Mux(wide, bytes_of(words, config.wide_word_bytes), bytes_of(words, config.word_bytes))),
+            bursts.bytes.eq(
+                Mux(wide, *(last_byte_of(words, size) for size in (config.wide_word_bytes, config.word_bytes)))
+            ),
             bursts.start.eq(bytes_of(head.dram, config.word_bytes)),
             bursts.plane_stride.eq(bytes_of(source.dram_plane_stride, config.word_bytes)),
             bursts.row_stride.eq(bytes_of(source.dram_row_stride, config.word_bytes)),

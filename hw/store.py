@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
-from npukit.hw.bursts import BurstGenerator, address_bits, bytes_of
+from npukit.hw.bursts import BurstGenerator, address_bits, bytes_of, last_byte_of
 from npukit.hw.engine import engine_members
 from npukit.hw.layout import instruction_layout
 from npukit.hw.loops import LoopNest, ring
@@ -85,7 +85,7 @@ class StoreEngine(wiring.Component):
             bursts.load.eq(self.start_grant),
             bursts.planes.eq(source.planes),
             bursts.rows.eq(source.rows),
-            bursts.row_bytes.eq(bytes_of(source.words + 1, config.word_bytes)),
+            bursts.bytes.eq(last_byte_of(source.words, config.word_bytes)),
             bursts.start.eq(bytes_of(waiting.dram, config.word_bytes)),
             bursts.plane_stride.eq(bytes_of(source.dram_plane_stride, config.word_bytes)),
             bursts.row_stride.eq(bytes_of(source.dram_row_stride, config.word_bytes)),

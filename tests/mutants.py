@@ -82,9 +82,9 @@ def _in(file: str, *faults: tuple[str, str, str], config: str = CONFIG) -> list[
 MUTANTS: tuple[Mutant, ...] = (
     *_in(
         "hw/bursts.py",
-        ("page_limit", "(1 << _PAGE) - following[:_PAGE]", "(2 << _PAGE) - following[:_PAGE]"),
-        ("longest_ignores_alignment", "longest - following[:bus_bits])\n        # the", "longest)\n        # the"),
-        ("beats_ignore_alignment", "((self.address[:bus_bits] + size - 1) >> bus_bits)", "((size - 1) >> bus_bits)"),
+        ("page_limit", "in_page & (next_left", "(next_left"),
+        ("longest_ignores_alignment", "to_longest = longest - following[:bus_bits]", "to_longest = longest"),
+        ("beats_ignore_alignment", "(self.address[:bus_bits] + size) >> bus_bits", "size >> bus_bits"),
         ("plane_start_stays", "Mux(last_row, moved, plane_start)", "plane_start"),
         ("last_row_of_each_plane", "return start, last_row & (planes == 0)", "return start, planes == 0"),
     ),

@@ -191,6 +191,7 @@ def sdram_of(config: NpuConfig, megahertz: float | None) -> SdramDram:
 
     label = config_label(config)
     board = next((one for one in BOARDS.values() if label in one.presets), next(iter(BOARDS.values())))
+    board = board.clocked_for(config)
     clock = board.megahertz if megahertz is None else megahertz
     try:
         dram = SdramDram(chip=board.sdram, megahertz=clock, io_cycles=board.io_cycles)

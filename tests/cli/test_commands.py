@@ -327,7 +327,7 @@ def test_sdram(npukit, digits) -> None:
     for clock in (0, -3, "nan"):
         npukit(*board, "--dram", "sdram", "--dram-megahertz", clock).refused(f"clocks up to 133 MHz, not {clock}")
     npukit(*board, "--dram", "sdram", "--dram-megahertz", 0.5).refused("too few for the SDRAM's refreshes")
-    assert slow["memory"]["kind"] == "sdram" and slow["memory"]["megahertz"] == 40.0
+    assert slow["memory"]["kind"] == "sdram" and slow["memory"]["megahertz"] == 60.0
     npukit(*board, "--dram", "sdram", "--dram-megahertz", 200).refused("clocks up to 133 MHz, not 200")
     npukit(*board, "--dram", "sdram", "--set", "bus_bytes=64").refused("4, 8 or 16 bytes, not 64")
 
