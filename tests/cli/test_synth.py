@@ -25,6 +25,8 @@ def test_boards(npukit) -> None:
     assert board["presets"] == ["ulx3s-int8-8x8", "ulx3s-int8-4x4", "ulx3s-bf16-4x4"]
     assert all(board_of(name, PRESETS[name]).name == "ulx3s" for name in board["presets"])
     assert board_of("mine.toml", PRESETS["int8-4x4"], "ulx3s").name == "ulx3s"
+    clocks = [board_of(name, PRESETS[name]).megahertz for name in board["presets"]]
+    assert clocks == [board["megahertz"], board["megahertz"], BOARDS["ulx3s"].bf16_megahertz]
 
 
 def test_bad_input(npukit, tmp_path: Path) -> None:
@@ -68,12 +70,13 @@ def test_every_pin_has_its_place() -> None:
     pytest.importorskip("amaranth_boards")
     from npukit.fpga.ulx3s import constrained
 
-    design = constrained(BOARDS["ulx3s"], PRESETS["ulx3s-int8-4x4"])
+    board = BOARDS["ulx3s"]
+    design = constrained(board, PRESETS["ulx3s-int8-4x4"])
     places = re.findall(r'LOCATE COMP "([^"]+)" SITE "([A-Z]\d+)";', design.constraints)
     assert len({site for _, site in places}) == len(places)
     assert len([name for name, _ in places if name.startswith("sdram")]) == 1 + 1 + 4 + 2 + 13 + 16 + 2
     assert {"clk25_0__io", "uart_0__rx__io", "uart_0__tx__io", "led_7__io"} <= {name for name, _ in places}
-    assert re.search(r'FREQUENCY NET "[^"]*clock[^"]*" 40000000', design.constraints)
+    assert re.search(rf'FREQUENCY NET "[^"]*clock[^"]*" {board.megahertz * 1e6:.0f}', design.constraints)
     for cell in ("EHXPLLL", "ODDRX1F", "OFS1P3DX", "IFS1P3DX"):
         assert cell in design.rtlil, cell
 
