@@ -1,5 +1,6 @@
 """The boards: what is on them, and which configurations are meant for them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from npukit.isa.config import PRESETS, NpuConfig
@@ -35,7 +36,8 @@ class Device:
 @dataclass(frozen=True)
 class Board:
     """A board. oscillator: MHz. megahertz: of the system's clock, and bf16_megahertz with arrays of bf16, whose adders
-    are slower; baud: of the serial line; io_cycles: of registers in the pins' cells to the SDRAM, there and back."""
+    are slower; baud: of the serial line; io_cycles: of registers in the pins' cells to the SDRAM, there and back.
+    seeds: of the placement, by preset, with which it is seen to route and to reach that clock."""
 
     name: str
     about: str
@@ -46,6 +48,7 @@ class Board:
     baud: int
     io_cycles: int = 2
     sdram: SdramChip = field(default_factory=SdramChip)
+    seeds: Mapping[str, int] = field(default_factory=dict)
 
     def clocked_for(self, config: NpuConfig) -> "Board":
         """The board with the clock that a configuration reaches."""
@@ -77,6 +80,7 @@ BOARDS: dict[str, Board] = {
             megahertz=60.0,
             bf16_megahertz=40.0,
             baud=1_000_000,
+            seeds={"ulx3s-int8-8x8": 3, "ulx3s-int8-4x4": 1, "ulx3s-bf16-4x4": 1},
         ),
     )
 }

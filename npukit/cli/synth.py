@@ -27,7 +27,7 @@ def add_parsers(commands) -> None:
         "-o", "--output", metavar="DIR", required=True, help="folder for the bitstream, logs and reports"
     )
     parser.add_argument("--board", metavar="NAME", help="for a configuration that names none (npukit boards)")
-    parser.add_argument("--seed", type=int, default=1, help="of the placement (default: 1)")
+    parser.add_argument("--seed", type=int, help="of the placement (default: one with which the preset routes, or 1)")
     add_config(parser)
     add_output(parser)
     parser.set_defaults(run=_synth)
@@ -78,8 +78,9 @@ def _bitstream(options: argparse.Namespace, folder: Path) -> int:
         raise UsageError(str(error)) from None
     from npukit.fpga.synth import make_bitstream
 
+    seed = board.seeds.get(options.config, 1) if options.seed is None else options.seed
     try:
-        report = make_bitstream(board, config, folder, options.seed, lambda step: say(options, f"{step} ..."))
+        report = make_bitstream(board, config, folder, seed, lambda step: say(options, f"{step} ..."))
     except BoardError as error:
         raise UsageError(str(error)) from None
     if options.json:

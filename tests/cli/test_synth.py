@@ -81,6 +81,21 @@ def test_every_pin_has_its_place() -> None:
         assert cell in design.rtlil, cell
 
 
+def test_seed(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preset's own, unless another is named; each board's preset has one."""
+    seeds = []
+
+    def note(board, config, folder, seed, progress):
+        seeds.append(seed)
+        raise BoardError("noted")
+
+    monkeypatch.setattr("npukit.fpga.synth.make_bitstream", note)
+    for arguments in (("ulx3s-int8-8x8",), ("ulx3s-int8-8x8", "--seed", "7"), ("int8-4x4", "--board", "ulx3s")):
+        npukit("synth", "-o", tmp_path, "--config", *arguments).refused("noted")
+    assert seeds == [BOARDS["ulx3s"].seeds["ulx3s-int8-8x8"], 7, 1]
+    assert all(set(board.seeds) == set(board.presets) for board in BOARDS.values())
+
+
 def test_more_products_than_multipliers() -> None:
     """With what Yosys makes multipliers of by itself, two of VECTOR's addresses, the chip is full."""
     pytest.importorskip("amaranth_boards")
