@@ -32,13 +32,19 @@ def netlist(size: int, *, logic: int = 40, act: int = 4, depth: int = 1, luts: i
     return cells | {name: {"type": "TRELLIS_FF", "attributes": {}} for name in registers}
 
 
+def parts(bel: str) -> tuple[int, int, str]:
+    """X, Y and kind of a place."""
+    found = re.fullmatch(r"X(\d+)/Y(\d+)/(\w+)", bel)
+    assert found
+    return int(found[1]), int(found[2]), found[3]
+
+
 def places(cells: dict) -> dict[str, tuple[int, int]]:
     """X and Y by name, of what got them."""
     found = {}
     for name, cell in cells.items():
         if bel := cell["attributes"].get("BEL"):
-            x, y = re.match(r"X(\d+)/Y(\d+)/", bel).groups()
-            found[name.removeprefix("system.core.machine.")] = int(x), int(y)
+            found[name.removeprefix("system.core.machine.")] = parts(bel)[:2]
     return found
 
 
@@ -51,11 +57,9 @@ def test_each_block_has_a_place_of_its_own(size: int, logic: int) -> None:
     # which of the kinds of site a column has: by nextpnr's database, in turn
     kinds = {0: "MULT18_0", 1: "MULT18_1", 4: "MULT18_4", 5: "MULT18_5"}, {0: "EBR0", 2: "EBR1", 4: "EBR2", 6: "EBR3"}
     for bel in bels:
-        x, y, kind = re.match(r"X(\d+)/Y(\d+)/(\w+)", bel).groups()
-        tile = (int(x) - 4 if int(x) < 67 else int(x) - 69) % 9
-        assert kind == kinds[kind.startswith("EBR")][tile] and int(y) in (
-            (22, 46, 70, 82) if "EBR" in kind else (34, 58)
-        )
+        x, y, kind = parts(bel)
+        tile = (x - 4 if x < 67 else x - 69) % 9
+        assert kind == kinds[kind.startswith("EBR")][tile] and y in ((22, 46, 70, 82) if "EBR" in kind else (34, 58))
 
 
 def test_neighbours_lie_side_by_side() -> None:
