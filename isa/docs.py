@@ -233,8 +233,8 @@ def _legality() -> Iterator[str]:
     yield f"- a second source outside of {memory_names(SECOND_SOURCE_MEMORIES)}; `transpose` other than 0;"
     yield "- a window operation whose `a_stride_x` is not 0, or whose window exceeds `max_window`;"
     loads = memory_names(LOAD_MEMORIES)
-    yield f"- a LOAD to another memory than {loads}; one to PAR with a border, or with a DRAM address or stride that is no"
-    yield "  multiple of a PAR word;"
+    yield f"- a LOAD to another memory than {loads}; one to PAR with a border, or with a DRAM address or stride that"
+    yield "  is no multiple of a PAR word;"
     yield "- a token from or for its own engine; an END with tokens or `drain`."
     yield ""
     yield "Fields that an operation does not use have no effect, but for FILL's `a_memory`."
