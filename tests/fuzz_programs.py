@@ -8,6 +8,7 @@ and put one together, whatever the parts hold.
 import hashlib
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -139,18 +140,13 @@ def mutate_code(random: Random, data: bytes) -> bytes:
 # ---- the head
 
 
-def _places(value: Any, path: tuple = ()) -> list[tuple]:
-    """The paths of all values inside of a JSON value."""
-    found = [path] if path else []
-    if isinstance(value, dict):
-        items: list[tuple[Any, Any]] = list(value.items())
-    elif isinstance(value, list):
-        items = list(enumerate(value))
-    else:
-        return found
-    for key, inner in items:
-        found += _places(inner, (*path, key))
-    return found
+def _place(random: Random, value: Any) -> tuple:
+    """The path of some value inside of a JSON value that has one, each level as likely as the next."""
+    path: tuple = ()
+    while isinstance(value, dict | list) and value and (not path or random.random() < 0.7):
+        key = random.choice(list(value)) if isinstance(value, dict) else random.randrange(len(value))
+        path, value = (*path, key), value[key]
+    return path
 
 
 def _at(value: Any, path: tuple) -> Any:
@@ -209,17 +205,14 @@ def _other_value(random: Random, old: Any) -> Any:
 
 
 def _change_head(random: Random, head: dict[str, Any]) -> None:
-    places = _places(head)
-    # short lists and single values stand beside thousands of instructions of nodes and captures
-    key = random.choice(list(head))
-    path = random.choice([place for place in places if place[0] == key])
+    path = _place(random, head)
     parent = _at(head, path[:-1])
     old = _at(head, path)
     change = random.random()
     if change < 0.75:
         parent[path[-1]] = _other_value(random, old)
     elif change < 0.85:
-        parent[path[-1]] = _at(head, random.choice(places))
+        parent[path[-1]] = deepcopy(_at(head, _place(random, head)))  # a value may not hold itself
     elif change < 0.95:
         if isinstance(parent, dict):
             del parent[path[-1]]
