@@ -158,7 +158,7 @@ class Program:
             loops = prod(dim.size for dim in tensor.layout.dims)
             found += _INDEX_BYTES * loops + 8 * (tensor.layout.elements + prod(tensor.shape))
         for view, _, _ in self.captured.values():
-            found += 8 * _image_elements(config, view)
+            found += 4 * config.element_bytes * _image_elements(config, view)
         return found
 
     @classmethod
