@@ -30,7 +30,7 @@ from npukit.isa.legality import illegal_mode
 from npukit.isa.limits import Limits
 from npukit.isa.program import Program
 from npukit.isa.timing import TOKEN_LIMIT
-from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands, pieces
+from npukit.sim.addressing import Operand, bank_depth, boxes, dram_operand, operands
 from npukit.sim.timing import least_cycles
 from numpy.typing import NDArray
 
@@ -297,9 +297,8 @@ class _Judge:
         written[words - low] = order
         grid = len(out.loops)
         for position in np.ndindex(*(count for count, _ in source.loops[grid:])):
-            part = source
-            for axis, index in enumerate(position, grid):
-                part = part.part(axis, index, index + 1)
+            whole = [(0, count) for count, _ in out.loops]
+            part = source.box([*whole, *((index, index + 1) for index in position)])
             read = part.words().reshape(words.shape) - low
             inside = (read >= 0) & (read <= high - low)
             if (written[read[inside]] < order[inside]).any():
@@ -364,8 +363,8 @@ class _MemoryState:
             for first in range(*access.run, _PIECE):
                 yield slice(first, min(first + _PIECE, access.run[1]))
         else:
-            for piece in pieces(access, _PIECE):
-                yield piece.words().reshape(-1)
+            for box in boxes([count for count, _ in access.loops], _PIECE):
+                yield access.box(box).words().reshape(-1)
 
     @staticmethod
     def _first(words: slice | NDArray[np.int64], chosen: NDArray[np.bool_]) -> int:
