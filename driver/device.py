@@ -1,6 +1,7 @@
 """What a device is: memory, registers, a start, and a wait with a deadline."""
 
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -15,6 +16,7 @@ __all__ = [
     "DeviceError",
     "Observable",
     "Traced",
+    "reset_core",
     "read_counters",
     "read_wide",
     "write_wide",
@@ -81,6 +83,20 @@ class Observable(Protocol):
 
     observer: Callable[[int, Instruction, Callable[[], NDArray]], None] | None
     """Called after each VECTOR instruction with its number, itself, and a way to read its result."""
+
+
+def reset_core(device: Device, deadline: float = 60.0) -> None:
+    """Reset the accelerator through its register, and wait until the bursts of what it was doing have ended.
+
+    Raises:
+        DeviceError: after `deadline` seconds.
+    """
+    device.write_register(address_of("CONTROL"), CONTROL_RESET)
+    device.wait(deadline)
+    end = monotonic() + deadline
+    while device.read_register(address_of("STATUS")) & STATUS_BUSY:
+        if monotonic() > end:
+            raise DeviceError(f"the core does not end its bursts, and cannot be reset, within {deadline:g} s")
 
 
 def read_wide(device: Device, name: str) -> int:

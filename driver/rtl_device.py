@@ -11,33 +11,19 @@ from pathlib import Path
 import numpy as np
 from npukit.driver.device import ALIGNMENT, DeviceError
 from npukit.driver.rtl_build import ToolError, build_library
+from npukit.driver.surroundings import Surroundings
 from npukit.hw.verilog import core_verilog
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, Engine, Instruction
 from npukit.sim.dram import AnyDram, DramModel
 from numpy.typing import NDArray
 
-__all__ = ["EVENTS", "EngineTrace", "RtlDevice", "Stalls", "ToolError"]
+__all__ = ["EVENTS", "EngineTrace", "RtlDevice", "ToolError"]
 
 EVENTS = ("queue", "issue", "start", "end")
 """Events of an instruction, in the order in which the harness counts them."""
 _CHUNK = 20_000
 """Cycles between two looks at the clock."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stalls:
-    """Random back-pressure: each cycle, each handshake of the other side is withheld with that chance.
-
-    Signals that are not valid carry rubbish then. Cycles are no longer those of the simulator.
-    """
-
-    seed: int
-    percent: int = 30
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.percent < 100:
-            raise ValueError(f"percent must be from 0 to 99, not {self.percent}")
 
 
 @dataclass(frozen=True)
@@ -65,7 +51,7 @@ def _bind(path: Path) -> ctypes.CDLL:
         "npu_destroy": (None, [handle]),
         "npu_reset": (None, [handle]),
         "npu_set_dram": (None, [handle, ctypes.c_uint64, integer, integer, handle, ctypes.c_uint64]),
-        "npu_set_stalls": (None, [handle, ctypes.c_uint64, integer]),
+        "npu_surround": (None, [handle, ctypes.c_uint64, integer, ctypes.c_uint64, integer]),
         "npu_write_register": (integer, [handle, ctypes.c_uint32, ctypes.c_uint32]),
         "npu_read_register": (integer, [handle, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32)]),
         "npu_run": (long, [handle, long]),
@@ -107,7 +93,7 @@ class RtlDevice:
         *,
         verilog: str | None = None,
         optimise: bool = True,
-        stalls: Stalls | None = None,
+        surroundings: Surroundings | None = None,
         max_cycles: int | None = None,
         progress: Callable[[str], None] = _to_stderr,
     ) -> None:
@@ -122,7 +108,7 @@ class RtlDevice:
                 run, and each further one follows the last. Default: everything from the reset on.
             verilog: module `npu` to use in place of the core.
             optimise: compile the model for speed; without, it is built in less time and runs slower.
-            stalls: random back-pressure.
+            surroundings: a bus that does at random what the reference DRAM does not.
             max_cycles: see the class.
             progress: gets a line of text when something takes long; default: stderr.
 
@@ -140,9 +126,9 @@ class RtlDevice:
         self._library = _bind(build_library(config, text, trace=vcd is not None, optimise=optimise, progress=progress))
         self.memory: NDArray[np.uint8] = np.zeros(memory_bytes, np.uint8)
         self._handle = self._library.npu_create()
+        self._surroundings = surroundings
         self.set_dram(dram or DramModel())
-        if stalls is not None:
-            self._library.npu_set_stalls(self._handle, stalls.seed & (1 << 64) - 1, stalls.percent)
+        self.surround(surroundings)
         if vcd is not None:
             first, last = vcd_cycles or (0, -1)
             if not self._library.npu_open_vcd(self._handle, os.fsencode(vcd), first, last):
@@ -188,14 +174,23 @@ class RtlDevice:
         """
         if not isinstance(dram, DramModel):
             raise ValueError("this device has the reference DRAM alone")
-        self._library.npu_set_dram(
-            self._model,
-            dram.latency,
-            dram.read_bursts,
-            dram.write_bursts,
-            self.memory.ctypes.data,
-            self.memory.size,
+        self._dram = dram
+        around = self._surroundings
+        limits = (
+            (dram.read_bursts, dram.write_bursts) if around is None or around.bursts is None else [around.bursts] * 2
         )
+        self._library.npu_set_dram(
+            self._model, dram.latency, *limits, self.memory.ctypes.data, self.memory.size
+        )  # fmt: skip
+
+    def surround(self, surroundings: Surroundings | None) -> None:
+        """Another bus around the core from now on, or, for None, none that does anything at random."""
+        self._surroundings = surroundings
+        around = surroundings or Surroundings(seed=0)
+        self._library.npu_surround(
+            self._model, around.seed & (1 << 64) - 1, around.stall_percent, around.spread, around.errors_per_mille
+        )
+        self.set_dram(self._dram)
 
     def reset(self) -> None:
         """Pull the reset pin; memory keeps what it holds."""
@@ -249,7 +244,9 @@ class RtlDevice:
             raise DeviceError(f"the core's register bus does not answer at offset {offset:#x}")
         self._check_protocol()
         if response != 0:
-            raise DeviceError(f"there is no register at offset {offset:#x}")
+            raise DeviceError(
+                f"there is no register at offset {offset:#x}, or the core is busy and takes none but a reset"
+            )
 
     def _check_protocol(self) -> None:
         if self.violation is not None:
@@ -276,6 +273,15 @@ class RtlDevice:
                     )
         finally:
             self._library.npu_flush_vcd(self._model)
+        self._check_protocol()
+
+    def step(self, cycles: int) -> None:
+        """Step the core for at most so many cycles, as long as a program runs.
+
+        Raises:
+            DeviceError: when the core breaks a rule of its buses.
+        """
+        self._library.npu_run(self._model, cycles)
         self._check_protocol()
 
     def _last(self) -> str:

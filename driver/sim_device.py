@@ -16,6 +16,7 @@ from npukit.isa.instructions import (
     Vector,
     decode,
 )
+from npukit.isa.legality import illegal_mode
 from npukit.isa.registers import COUNTERS, REGISTERS, ErrorCause, address_of
 from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import dram_operand, operands
@@ -145,10 +146,13 @@ class SimDevice:
             instructions = []
             for index in range(len(code) // _BYTES):
                 try:
-                    instructions.append(decode(code[index * _BYTES : (index + 1) * _BYTES]))
+                    instruction = decode(code[index * _BYTES : (index + 1) * _BYTES])
                 except InstructionError:
+                    instruction = None
+                if instruction is None or illegal_mode(self._config, instruction) is not None:
                     self._fail(ErrorCause.ILLEGAL_INSTRUCTION, index)
                     return None
+                instructions.append(instruction)
             self._decoded[code] = tuple(instructions)
         return self._decoded[code]
 

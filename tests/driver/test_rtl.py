@@ -12,8 +12,9 @@ import pytest
 from npukit.driver import rtl_build
 from npukit.driver.device import Device, DeviceError, read_counters
 from npukit.driver.loader import LoadedProgram
-from npukit.driver.rtl_device import RtlDevice, Stalls
+from npukit.driver.rtl_device import RtlDevice
 from npukit.driver.sim_device import SimDevice, token_overflow
+from npukit.driver.surroundings import Surroundings
 from npukit.hw.toolchain import ToolError, find_tool
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import End, Instruction, Load, Matrix, Memory, Operation, Store, Vector, encode
@@ -108,9 +109,9 @@ def expected_memory(made: RandomProgram) -> np.ndarray:
 
 
 def test_back_pressure() -> None:
-    stalls = Stalls(seed=Random().getrandbits(32), percent=40)
-    print(stalls)
-    with RtlDevice(CONFIG, DramModel(latency=3), MEMORY, stalls=stalls, max_cycles=1_000_000) as device:
+    surroundings = Surroundings(seed=Random().getrandbits(32), stall_percent=40)
+    print(surroundings)
+    with RtlDevice(CONFIG, DramModel(latency=3), MEMORY, surroundings=surroundings, max_cycles=1_000_000) as device:
         for index in range(20):
             made = random_program(CONFIG, f"stalls/{index}")
             LoadedProgram(device, as_program(made.instructions, made.memory), 0).run({})
@@ -291,8 +292,8 @@ def test_errors_in_the_middle(good: RandomProgram, percent: int) -> None:
     seed = Random().getrandbits(32)
     print(f"seed {seed}")
     random = Random(seed)
-    stalls = Stalls(seed=seed, percent=percent) if percent else None
-    with RtlDevice(CONFIG, DramModel(latency=20), MEMORY, stalls=stalls, max_cycles=400_000) as device:
+    surroundings = Surroundings(seed=seed, stall_percent=percent)
+    with RtlDevice(CONFIG, DramModel(latency=20), MEMORY, surroundings=surroundings, max_cycles=400_000) as device:
         for index in range(30):
             made = random_program(CONFIG, f"{seed}/{index}", 30)
             device.set_dram(
