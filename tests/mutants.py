@@ -272,13 +272,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "sim/numerics.py",
-        ("rounds_down", "np.rint(total.astype(np.float32) * multiplier)",
-         "np.floor(total.astype(np.float32) * multiplier)"),
+        ("rounds_down", "np.rint(total.astype(np.float32) * ", "np.floor(total.astype(np.float32) * "),
         ("upper_limit", "np.clip(values, low, high).astype(np.int8)", "np.clip(values, low, high - 1).astype(np.int8)"),
         ("zero_point_sign", "scaled.astype(np.float64) + zero_point", "scaled.astype(np.float64) - zero_point"),
-        ("add_rounds_down", "np.rint(fused_multiply_add(a.astype", "np.floor(fused_multiply_add(a.astype"),
-        ("add_without_offset", "fused_multiply_add(b.astype(np.float32), rb, offset)",
-         "fused_multiply_add(b.astype(np.float32), rb, np.float32(0))"),
+        ("add_rounds_down", "np.rint(_to_24_bits(_odd_sum(a * left", "np.floor(_to_24_bits(_odd_sum(a * left"),
+        ("add_without_offset", "_odd_sum(b * right, addend)", "_odd_sum(b * right, np.float64(0))"),
     ),
     *_in(
         "sim/functional.py",
