@@ -20,7 +20,8 @@ from npukit.sim.judge import judge
 from npukit.sim.timing import simulate_timing
 from npukit.verify.compare import Outcome, compare_program
 from npukit.verify.coverage import cover, cover_values, coverage_items
-from npukit.verify.generator import order_instructions, random_program
+from npukit.verify.generator import random_program
+from npukit.verify.order import order_instructions
 
 __all__ = ["Verification", "random_dram", "replay", "save_case", "shrink", "verify"]
 
@@ -130,7 +131,7 @@ def shrink(
     position = len(best) - 2
     while position >= 0:
         rest = [replace(one, wait=0, signal=0, drain=0) for i, one in enumerate(best[:-1]) if i != position]
-        candidate = (*order_instructions(device.config, rest), End())
+        candidate = (*order_instructions(device.config, rest, memory.size // device.config.word_bytes), End())
         # what is read must be written: the RTL's memories hold what earlier programs left
         if rest and not judge(device.config, candidate, memory.size, [(0, memory.size)]):
             tried = compare_program(device, candidate, memory, dram)
