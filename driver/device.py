@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Instruction
-from npukit.isa.registers import COUNTERS, ERRORS, ErrorCause, address_of
+from npukit.isa.registers import COUNTERS, ERRORS, ControlBit, ErrorCause, StatusBit, address_of
 from numpy.typing import NDArray
 
 __all__ = [
@@ -16,9 +16,9 @@ __all__ = [
     "DeviceError",
     "Observable",
     "Traced",
-    "reset_core",
     "read_counters",
     "read_wide",
+    "reset_core",
     "write_wide",
 ]
 
@@ -91,10 +91,10 @@ def reset_core(device: Device, deadline: float = 60.0) -> None:
     Raises:
         DeviceError: after `deadline` seconds.
     """
-    device.write_register(address_of("CONTROL"), CONTROL_RESET)
+    device.write_register(address_of("CONTROL"), 1 << ControlBit.RESET)
     device.wait(deadline)
     end = monotonic() + deadline
-    while device.read_register(address_of("STATUS")) & STATUS_BUSY:
+    while device.read_register(address_of("STATUS")) >> StatusBit.BUSY & 1:
         if monotonic() > end:
             raise DeviceError(f"the core does not end its bursts, and cannot be reset, within {deadline:g} s")
 

@@ -8,7 +8,7 @@ import numpy as np
 from npukit.driver.device import ALIGNMENT, Device, DeviceError, Traced, error_text, read_counters, write_wide
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program, TensorInfo
-from npukit.isa.registers import address_of
+from npukit.isa.registers import ControlBit, address_of
 from npukit.sim.bfloat16 import narrow, widen
 from numpy.typing import NDArray
 
@@ -73,7 +73,7 @@ class LoadedProgram:
         write_wide(self.device, "BASE", self.base)
         write_wide(self.device, "LIMIT", self.limit)
         launched = perf_counter()
-        self.device.write_register(address_of("CONTROL"), 1)
+        self.device.write_register(address_of("CONTROL"), 1 << ControlBit.START)
         self.device.wait(deadline)
         finished = perf_counter()
         problem = error_text(self.device)

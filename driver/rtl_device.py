@@ -261,13 +261,13 @@ class RtlDevice:
         """
         end = time.monotonic() + deadline
         try:
-            while self._library.npu_running(self._model):
+            while self.running:
                 left = _CHUNK if self.max_cycles is None else min(_CHUNK, self.max_cycles - self.cycles)
                 if left <= 0:
                     raise DeviceError(f"the core is still busy after {self.cycles} cycles; {self._last()}")
                 self._library.npu_run(self._model, left)
                 self._check_protocol()
-                if time.monotonic() > end and self._library.npu_running(self._model):
+                if time.monotonic() > end and self.running:
                     raise DeviceError(
                         f"the core is still busy after {deadline:g} s, in cycle {self.cycles}; {self._last()}"
                     )
@@ -286,6 +286,11 @@ class RtlDevice:
 
     def _last(self) -> str:
         return f"the last event or bus transfer was in cycle {self._library.npu_last_activity(self._model)}"
+
+    @property
+    def running(self) -> bool:
+        """Whether a program runs."""
+        return bool(self._library.npu_running(self._model))
 
     @property
     def cycles(self) -> int:

@@ -17,7 +17,7 @@ from npukit.isa.instructions import (
     decode,
 )
 from npukit.isa.legality import illegal_mode
-from npukit.isa.registers import COUNTERS, REGISTERS, ErrorCause, address_of
+from npukit.isa.registers import COUNTERS, REGISTERS, ControlBit, ErrorCause, StatusBit, address_of
 from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import dram_operand, operands
 from npukit.sim.dram import AnyDram, DramModel
@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 __all__ = ["SimDevice", "token_overflow"]
 
 _BYTES = INSTRUCTION_BITS // 8
-_START, _RESET = 1, 2
-_DONE, _ERROR = 2, 4
+_DONE, _ERROR = 1 << StatusBit.DONE, 1 << StatusBit.ERROR
 
 
 class SimDevice:
@@ -126,9 +125,9 @@ class SimDevice:
         if register is None or not 0 <= value < 1 << 32:
             raise DeviceError(f"there is no register at offset {offset:#x} for the value {value}")
         if register.name == "CONTROL":
-            if value & _RESET:
+            if value >> ControlBit.RESET & 1:
                 self._reset()
-            elif value & _START:
+            elif value >> ControlBit.START & 1:
                 self._run()
         elif register.access == "rw":
             self._registers[offset] = value

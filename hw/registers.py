@@ -4,11 +4,10 @@ from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from npukit.hw.axi import OKAY, SLAVE_ERROR, axi_lite_signature
-from npukit.isa.registers import COUNTERS, REGISTERS, Register, address_of
+from npukit.isa.registers import COUNTERS, REGISTERS, ControlBit, Register, address_of
 
 __all__ = ["RegisterFile"]
 
-_START, _RESET = 0, 1  # bits of CONTROL
 _FIRST_COUNTER = address_of(f"{COUNTERS[0][0].upper()}_LOW")
 """Counters lie behind all other registers, each with its low half first."""
 
@@ -97,7 +96,7 @@ class RegisterFile(wiring.Component):
         control, resets = Signal(), Signal()
         m.d.comb += [
             control.eq((word == address_of("CONTROL") // 4) & strobe[0]),
-            resets.eq(control & data[_RESET]),
+            resets.eq(control & data[ControlBit.RESET]),
         ]
         with m.If(has_address & has_data):
             m.d.sync += [has_address.eq(0), has_data.eq(0), bus.bvalid.eq(1), bus.bresp.eq(SLAVE_ERROR)]
@@ -108,7 +107,10 @@ class RegisterFile(wiring.Component):
                             m.d.sync += bus.bresp.eq(OKAY)
                             if register.access == "rw":
                                 self._assign(m, register, data, strobe)
-            m.d.comb += [self.reset_core.eq(resets), self.start.eq(control & data[_START] & ~resets & ~self.busy)]
+            m.d.comb += [
+                self.reset_core.eq(resets),
+                self.start.eq(control & data[ControlBit.START] & ~resets & ~self.busy),
+            ]
         with m.If(self.clear):
             m.d.sync += [self.value(one.name).eq(one.reset) for one in REGISTERS if one.access == "rw"]
 

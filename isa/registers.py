@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from npukit.isa.instructions import ENGINES
 
-__all__ = ["COUNTERS", "ERRORS", "REGISTERS", "ErrorCause", "Register", "address_of"]
+__all__ = ["COUNTERS", "ERRORS", "REGISTERS", "ControlBit", "ErrorCause", "Register", "StatusBit", "address_of"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,21 @@ class Register:
     access: str
     reset: int
     doc: str
+
+
+class ControlBit(enum.IntEnum):
+    """Bits of CONTROL."""
+
+    START = 0
+    RESET = 1
+
+
+class StatusBit(enum.IntEnum):
+    """Bits of STATUS."""
+
+    BUSY = 0
+    DONE = 1
+    ERROR = 2
 
 
 class ErrorCause(enum.IntEnum):

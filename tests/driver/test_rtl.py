@@ -178,6 +178,25 @@ def _bad_programs() -> Iterator[Bad]:
         name = f"reserved bit of {one.mnemonic}"
         yield Bad(name, illegal, 2, (FIRST, SECOND, one, *([] if isinstance(one, End) else [End()])),
                   {2: _patched(one, 255)})  # fmt: skip
+    modes = {
+        "LOAD to ACC": replace(load, memory=ACC),
+        "LOAD to PAR with a border": replace(load, memory=Memory.PAR, pad_left=1),
+        "LOAD to PAR from part of a word": replace(load, memory=Memory.PAR, dram=1),
+        "LOAD that waits for itself": replace(load, wait=1),
+        "MATRIX that signals itself": replace(SECOND, wait=0, signal=2),
+        "VECTOR that waits for itself": replace(copy, wait=4),
+        "STORE that signals itself": replace(store, signal=8),
+        "REQUANTIZE of ACT": replace(copy, operation=Operation.REQUANTIZE),
+        "COPY to WGT": replace(copy, out_memory=Memory.WGT),
+        "COPY that transposes": replace(copy, transpose=1),
+        "ADD with a second source in ACC": replace(copy, operation=Operation.ADD, b_memory=ACC),
+        "MAX with a stride": replace(window, a_stride_x=1),
+        "MAX of a large window": replace(window, window_height=CONFIG.max_window + 1),
+        "END that waits": End(wait=1),
+        "END that drains": End(drain=1),
+    }
+    for name, one in modes.items():
+        yield Bad(name, illegal, 2, (FIRST, SECOND, one, *([] if isinstance(one, End) else [End()])))
     yield Bad("no END", cause.MISSING_END, 2, (FIRST, SECOND, copy))
     yield Bad("END in the middle", cause.MISSING_END, 1, (FIRST, End(), copy, End()))
     yield Bad("no instruction", cause.MISSING_END, 0, ())
