@@ -215,7 +215,8 @@ class Executor:
             DeviceError: what the device reports.
             HostError: what ONNX Runtime reports.
         """
-        values = {**self._constants, **self._checked(inputs)}
+        # each run gives away arrays of its own
+        values = {**{name: array.copy() for name, array in self._constants.items()}, **self._checked(inputs)}
         result = Execution({})
         for step in self._steps:
             if isinstance(step, _HostSegment):
