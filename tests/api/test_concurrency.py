@@ -654,9 +654,8 @@ def test_values_are_pickled(session: Session, digits: Case) -> None:
 
 def test_errors_come_back_from_other_processes() -> None:
     """A pool hangs for ever on an error that cannot be unpickled, and one that becomes another error misleads."""
-    errors: list[BaseException] = [
-        kind("a sentence") for kind in (*USER_ERRORS, *TOOL_ERRORS) if kind is not JudgeError
-    ]
+    kinds: list[type[Exception]] = [kind for kind in (*USER_ERRORS, *TOOL_ERRORS) if kind is not JudgeError]
+    errors = [kind("a sentence") for kind in kinds]
     findings = judge(CONFIG, (Load(bank=99), Load(bank=98), End()), 4096)
     assert len(findings) == 2
     errors.append(JudgeError(findings))
