@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from npukit.driver.device import ALIGNMENT, DeviceError
+from npukit.driver.device import ALIGNMENT, DeviceError, SharedDevice, exclusively
 from npukit.driver.rtl_build import ToolError, build_library
 from npukit.driver.surroundings import Surroundings
 from npukit.hw.verilog import core_verilog
@@ -70,7 +70,7 @@ def _bind(path: Path) -> ctypes.CDLL:
     return library
 
 
-class RtlDevice:
+class RtlDevice(SharedDevice):
     """The core of the given configuration, simulated by Verilator, in front of the reference DRAM.
 
     The model is built when the device is made, once for each configuration and state of the hardware,
@@ -120,6 +120,7 @@ class RtlDevice:
             raise ValueError(f"memory_bytes must be a multiple of {ALIGNMENT}, not {memory_bytes}")
         if vcd_cycles is not None and not 0 <= vcd_cycles[0] <= vcd_cycles[1]:
             raise ValueError(f"vcd_cycles must be a first and a last cycle, not {vcd_cycles}")
+        super().__init__()
         self._config = config
         self.max_cycles = max_cycles
         text = core_verilog(config) if verilog is None else verilog
@@ -145,10 +146,13 @@ class RtlDevice:
         self.close()
 
     def close(self) -> None:
-        """Free the model and finish the waveform file; the device cannot be used after that."""
-        if self._handle is not None:
-            self._library.npu_destroy(self._handle)
-            self._handle = None
+        """Free the model and finish the waveform file, once no other thread uses it; the device is of no use then."""
+        if self._handle is None or self._inherited:  # a fork would write to the waveform file, which it shares
+            return
+        with self.exclusive():
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                self._library.npu_destroy(handle)
 
     @property
     def _model(self) -> int:
@@ -166,6 +170,7 @@ class RtlDevice:
         """Bytes of memory."""
         return self.memory.size
 
+    @exclusively
     def set_dram(self, dram: AnyDram) -> None:
         """Another latency and other limits from now on; not while the core runs.
 
@@ -183,6 +188,7 @@ class RtlDevice:
             self._model, dram.latency, *limits, self.memory.ctypes.data, self.memory.size
         )  # fmt: skip
 
+    @exclusively
     def surround(self, surroundings: Surroundings | None) -> None:
         """Another bus around the core from now on, or, for None, none that does anything at random."""
         self._surroundings = surroundings
@@ -192,6 +198,7 @@ class RtlDevice:
         )
         self.set_dram(self._dram)
 
+    @exclusively
     def reset(self) -> None:
         """Pull the reset pin; memory keeps what it holds."""
         self._library.npu_reset(self._model)
@@ -204,14 +211,17 @@ class RtlDevice:
             )
         return self.memory[address : address + size]
 
+    @exclusively
     def read_memory(self, address: int, size: int) -> NDArray[np.uint8]:
         """A copy of `size` bytes."""
         return self._span(address, size).copy()
 
+    @exclusively
     def write_memory(self, address: int, data: NDArray[np.uint8]) -> None:
         """Write bytes."""
         self._span(address, data.size)[:] = data
 
+    @exclusively
     def read_register(self, offset: int) -> int:
         """A 32-bit register, read through the core's register bus.
 
@@ -223,6 +233,7 @@ class RtlDevice:
         self._check_response(self._library.npu_read_register(self._model, offset, ctypes.byref(value)), offset)
         return value.value
 
+    @exclusively
     def write_register(self, offset: int, value: int) -> None:
         """Write a 32-bit register through the core's register bus.
 
@@ -252,6 +263,7 @@ class RtlDevice:
         if self.violation is not None:
             raise DeviceError(f"the core broke a rule of its buses: {self.violation}")
 
+    @exclusively
     def wait(self, deadline: float) -> None:
         """Step the core until it is done.
 
@@ -275,6 +287,7 @@ class RtlDevice:
             self._library.npu_flush_vcd(self._model)
         self._check_protocol()
 
+    @exclusively
     def step(self, cycles: int) -> None:
         """Step the core for at most so many cycles, as long as a program runs.
 
@@ -288,20 +301,24 @@ class RtlDevice:
         return f"the last event or bus transfer was in cycle {self._library.npu_last_activity(self._model)}"
 
     @property
+    @exclusively
     def running(self) -> bool:
         """Whether a program runs."""
         return bool(self._library.npu_running(self._model))
 
     @property
+    @exclusively
     def cycles(self) -> int:
         """Cycles of the latest run so far; once it is done, what the counter `cycles` has to say."""
         return self._library.npu_cycles(self._model)
 
     @property
+    @exclusively
     def violation(self) -> str | None:
         """The first thing that the core did against the rules of its buses since the reset, or None."""
         return self._library.npu_violation(self._model).decode() or None
 
+    @exclusively
     def traces(self) -> dict[Engine, EngineTrace]:
         """What each engine's instructions did when, in the latest run."""
         return {
@@ -315,6 +332,7 @@ class RtlDevice:
             return np.zeros(0, np.int64)
         return np.ctypeslib.as_array(cycles, (count,)).copy()
 
+    @exclusively
     def instruction_cycles(self, instructions: Sequence[Instruction]) -> dict[str, NDArray[np.int64]]:
         """The latest run's events in program order, under the names of `npukit.sim.timing.Schedule`.
 
