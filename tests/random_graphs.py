@@ -234,11 +234,13 @@ OPERATORS: dict[str, Callable[[_Maker], None]] = {
 _WEIGHTS = {"block": 4, "Conv": 4, "Add": 2, "Mul": 2, "table": 2, "Concat": 2}
 
 
-def build_graph(seed: int, ties: bool = False) -> onnx.ModelProto:
-    """The graph of a seed: 2 to 7 random nodes behind one or two inputs; `ties`: see `Graph`."""
+def build_graph(seed: int, ties: bool = False, small: bool = False) -> onnx.ModelProto:
+    """The graph of a seed: 2 to 7 random nodes behind one or two (`small`) inputs; `ties`: see `Graph`."""
     make = _Maker(seed, ties)
     channels = make.pick(1, 3, 4, 8, 12, 17, 40)
     shape = make.pick(1, 1, 2, 4), channels, make.pick(1, 3, 6, 9, 14, 31), make.pick(1, 3, 7, 12, 20)
+    if small:
+        shape = make.pick(1, 1, 2), make.pick(1, 3, 4, 8), make.pick(1, 3, 6, 9), make.pick(1, 3, 7)
     for _ in range(make.pick(1, 1, 2)):
         make.tensors.append(make.graph.input(shape, float(make.random.uniform(0.01, 0.04))))
     weights = np.array([_WEIGHTS.get(name, 1) for name in OPERATORS], float)
