@@ -60,6 +60,9 @@ class JudgeError(ValueError):
         super().__init__(f"{findings[0]}{more}")
         self.findings = findings
 
+    def __reduce__(self) -> tuple[type["JudgeError"], tuple[list[Finding]]]:
+        return type(self), (self.findings,)  # an exception is made anew from its message otherwise
+
 
 def refuse(findings: list[Finding]) -> None:
     """Raise JudgeError if there are findings."""
