@@ -99,7 +99,7 @@ def judge_program(
     if limits is not None and program.host_bytes > limits.memory:
         needed, most = -(-program.host_bytes >> 20), limits.memory / (1 << 20)
         message = (
-            f"the program takes {needed} MiB of host memory for its {program.dram_bytes} bytes of DRAM and its tensors, "
+            f"the program takes {needed} MiB of host memory for its {program.dram_bytes} bytes of DRAM and tensors, "
             f"above the limit of {most:g} MiB: raise it with --max-memory, or Limits(memory=...), if you want that"
         )
         return [Finding("memory", (), message)]
