@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties verify verify-long networks mutants netlist levels floats lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties judges verify verify-long networks mutants netlist levels floats lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +53,9 @@ unit: $(STAMP) ## the tests of isa, sim, compiler and driver alone
 
 properties: $(STAMP) ## property tests at length: SEED=1 CASES=2000
 	$(BIN)/python tests/properties.py --seed $(SEED) --cases $(CASES)
+
+judges: $(STAMP) ## the judge against brute force, on small programs: SEED=1 CASES=2000
+	$(BIN)/python tests/judges.py --seed $(SEED) --cases $(CASES)
 
 verify: $(STAMP) ## random programs, simulator against RTL, over a table of configurations: SEED=1
 	$(BIN)/python tests/verify.py --seed $(SEED)
