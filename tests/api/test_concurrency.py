@@ -487,12 +487,13 @@ def test_an_interrupt_at_any_moment(digits: Case, session: Session, seed: int | 
     try:
         for _ in range(25):
             try:
-                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, 2e-2))
-                session.run(digits.inputs[random.randrange(8)])
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, 2e-2))
+                    session.run(digits.inputs[random.randrange(8)])
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:
                 interrupted += 1
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
             digits.run(session, [random.randrange(8)])
     finally:
         signal.signal(signal.SIGALRM, before)
