@@ -214,7 +214,9 @@ def load_config(source: str) -> NpuConfig:
         values = tomllib.loads(Path(source).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read configuration file {source}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise ConfigError(f"{source} is not a TOML file of a configuration: its values are nested too deeply") from None
+    except ValueError as error:  # of the parser, of the text's encoding, and of numbers with too many digits
         raise ConfigError(f"{source} is not a TOML file: {error}") from None
     base = values.pop("base", "int8-16x16")
     if not isinstance(base, str):
