@@ -211,7 +211,7 @@ def load_config(source: str) -> NpuConfig:
     if not source.endswith(".toml"):
         return preset(source)
     try:
-        values = tomllib.loads(Path(source).read_text(encoding="utf-8"))
+        values = tomllib.loads(Path(source).read_bytes().decode())  # not as text: a lone CR is no end of a line in TOML
     except OSError as error:
         raise ConfigError(f"cannot read configuration file {source}: {error.strerror}") from None
     except RecursionError:

@@ -49,8 +49,8 @@ class Kind(Protocol):
 
     seconds: float
     """A case that takes longer hangs."""
-    megabytes: int
-    """Address space that a case may take beyond what the process has when its cases begin."""
+    megabytes: int | None
+    """Memory that a case may take beyond what the process has when its cases begin; None: any."""
     suffix: str
     """Of a saved input's file name."""
 

@@ -30,7 +30,7 @@ class Configurations:
     """See the module."""
 
     seconds = 60.0
-    megabytes = 4096
+    megabytes = 1024
     suffix = ".toml"
 
     def __init__(self, folder: Path) -> None:

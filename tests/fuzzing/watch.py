@@ -29,6 +29,8 @@ _OUTCOMES = tuple(Outcome)
 _CHUNK = 100
 _START_SECONDS = 900.0
 """For imports, and for what a kind builds before its first case."""
+_SPARE_MEGABYTES = 2048
+"""Address space that is taken, but not used."""
 _SAVED = 2
 """Inputs that are kept of those that end in the same place."""
 
@@ -105,12 +107,28 @@ def _innermost(error: BaseException) -> str:
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
 
 
-def _limit(megabytes: int | None) -> None:
-    if megabytes is None:
-        return
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    size = pages * resource.getpagesize() + (megabytes << 20)
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+class _Memory:
+    """Holds cases to an amount of memory: what they ask for beyond it, and much more yet, is not given."""
+
+    def __init__(self, megabytes: int | None) -> None:
+        self.megabytes = megabytes
+        if megabytes is not None:
+            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+            size = pages * resource.getpagesize() + ((megabytes + _SPARE_MEGABYTES) << 20)
+            resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        self.before = self._most()
+
+    @staticmethod
+    def _most() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+    def check(self, result: Result) -> Result:
+        """`result`, or that the case took too much, which an error that was caught may hide."""
+        taken = self._most() - self.before
+        if self.megabytes is None or taken <= self.megabytes:
+            return result
+        self.before += taken  # it never falls
+        return Result(Outcome.MEMORY, f"{taken} MiB; {result.outcome}: {result.message}")
 
 
 def _work(name: str, seed: int, folder: str, pipe: Connection, shared: Any) -> None:
@@ -118,7 +136,7 @@ def _work(name: str, seed: int, folder: str, pipe: Connection, shared: Any) -> N
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the watcher ends it
     kind: Kind = module_of(name).make(Path(folder))
     notes: Counter[str] = getattr(kind, "notes", Counter())
-    _limit(kind.megabytes)
+    memory = _Memory(kind.megabytes)
     pipe.send(("ready", kind.seconds, kind.suffix))
     while True:
         try:
@@ -129,13 +147,13 @@ def _work(name: str, seed: int, folder: str, pipe: Connection, shared: Any) -> N
             pipe.send(("input", kind.input(_random(name, seed, operands[0]))))
         elif order == "replay":
             shared.begun = time.monotonic()
-            pipe.send(("result", 0, _judged(kind, operands[0])))
+            pipe.send(("result", 0, memory.check(_judged(kind, operands[0]))))
         else:
             ctypes.memset(ctypes.addressof(shared.counts), 0, ctypes.sizeof(shared.counts))
             notes.clear()
             for index in range(*operands):
                 shared.index, shared.begun = index, time.monotonic()
-                result = _judged(_Making(kind, _random(name, seed, index)), b"")
+                result = memory.check(_judged(_Making(kind, _random(name, seed, index)), b""))
                 shared.counts[_OUTCOMES.index(result.outcome)] += 1
                 if result.outcome not in GOOD:
                     pipe.send(("result", index, result))
