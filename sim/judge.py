@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from npukit.isa.assembly import format_instruction
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import descriptor_words
 from npukit.isa.instructions import (
     ENGINES,
     Engine,
@@ -22,9 +21,9 @@ from npukit.isa.instructions import (
     Matrix,
     Memory,
     Store,
-    Vector,
     encode,
 )
+from npukit.isa.legality import illegal_mode
 from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands
 from numpy.typing import NDArray
@@ -123,9 +122,12 @@ class _Judge:
         for index, instruction in enumerate(self.instructions):
             try:
                 encode(instruction)
-                self._modes(index, instruction)
             except InstructionError as error:
                 self._find("encoding", (index,), f"instruction {index}: {error}")
+                continue
+            illegal = illegal_mode(self.config, instruction)
+            if illegal is not None:
+                self._find("mode", (index,), f"{self._name(index)}: {illegal}")
                 continue
             accesses = operands(self.config, instruction)
             for operand in accesses:
@@ -141,57 +143,6 @@ class _Judge:
                         f"{self._name(index)}: DRAM words {low} to {high} are outside of the program's "
                         f"{self.dram_words} words",
                     )  # fmt: skip
-
-    def _modes(self, index: int, instruction: Instruction) -> None:
-        engine = instruction.engine
-        if engine is None:
-            if instruction.wait or instruction.signal or instruction.drain:
-                self._find("mode", (index,), f"{self._name(index)}: END takes and gives no tokens")
-            return
-        if (instruction.wait | instruction.signal) >> engine & 1:
-            self._find("mode", (index,), f"{self._name(index)}: an engine has no tokens with itself")
-        if isinstance(instruction, Load) and instruction.memory is Memory.ACC:
-            self._find("mode", (index,), f"{self._name(index)}: LOAD writes ACT, WGT or PAR, not ACC")
-        if isinstance(instruction, Load) and instruction.memory is Memory.PAR:
-            if instruction.pad_top or instruction.pad_bottom or instruction.pad_left or instruction.pad_right:
-                self._find("mode", (index,), f"{self._name(index)}: a LOAD to PAR has no border")
-            units = self.config.wide_word_units
-            places = (instruction.dram, instruction.dram_plane_stride, instruction.dram_row_stride)
-            if any(place % units for place in places):
-                self._find(
-                    "alignment", (index,),
-                    f"{self._name(index)}: a LOAD to PAR has its DRAM address and strides at multiples of a "
-                    f"PAR word, {units} ACT words, not {', '.join(map(str, places))}",
-                )  # fmt: skip
-        if isinstance(instruction, Vector):
-            self._vector_modes(index, instruction)
-
-    def _vector_modes(self, index: int, vector: Vector) -> None:
-        descriptor_words(self.config, vector)
-        name = vector.operation.name
-        accumulator_source = name in ("REQUANTIZE", "REQUANTIZE_FIXED")
-        either = name in ("COPY", "CONVERT", "SUM", "FILL")
-        allowed_out = (Memory.ACT, Memory.ACC) if either else (Memory.ACT,)
-        allowed_a = (Memory.ACC,) if accumulator_source else (Memory.ACT, Memory.ACC) if either else (Memory.ACT,)
-        if vector.out_memory not in allowed_out:
-            self._find("mode", (index,), f"{self._name(index)}: {name} cannot write {vector.out_memory.name}")
-        if vector.a_memory not in allowed_a or (vector.has_two_sources and vector.b_memory is not Memory.ACT):
-            self._find("mode", (index,), f"{self._name(index)}: {name} cannot read such a source")
-        if name == "COPY" and vector.a_memory is not vector.out_memory:
-            self._find("mode", (index,), f"{self._name(index)}: COPY stays in one memory; CONVERT crosses")
-        if name == "CONVERT" and vector.a_memory is vector.out_memory:
-            self._find("mode", (index,), f"{self._name(index)}: CONVERT crosses from one memory to the other")
-        if vector.transpose:
-            self._find("mode", (index,), f"{self._name(index)}: transpose is reserved")
-        if vector.is_window:
-            if vector.a_stride_x != 0:
-                self._find("mode", (index,), f"{self._name(index)}: a window operation has a_stride_x 0")
-            if max(vector.window_height, vector.window_width) > self.config.max_window:
-                self._find(
-                    "mode", (index,),
-                    f"{self._name(index)}: window {vector.window_height}x{vector.window_width} exceeds "
-                    f"max_window {self.config.max_window}",
-                )  # fmt: skip
 
     def _bounds(self, index: int, operand: Operand) -> None:
         memory = operand.memory
