@@ -10,7 +10,7 @@ KINDS: dict[str, tuple[str, int]] = {
     "assembly": ("assembly", 20),
     "npz": ("arrays", 15),
     "compiled": ("compiled", 15),
-    "link": ("link", 5),
+    "link": ("link", 2),
     "kernels": ("kernels", 5),
     "harness": ("harness", 5),
 }
