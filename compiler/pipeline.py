@@ -1,6 +1,7 @@
 """The compiler's passes, in their order."""
 
 import gc
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,14 +119,36 @@ def compile_model(
         raise CompileError(f"the passes are {', '.join(PASSES)}, not {stop_after!r}")
     if optimize not in OPTIMIZE:
         raise CompileError(f"the levels of optimisation are {', '.join(map(str, OPTIMIZE))}, not {optimize!r}")
-    # tens of thousands of small objects without cycles: looking for some takes a quarter of the time
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with _without_collection:
         return _compile(source, config, shapes, stop_after, progress, min_macs, all_nodes, optimize, search or Search())
-    finally:
-        if collecting:
-            gc.enable()
+
+
+class _WithoutCollection:
+    """No garbage collection while any thread is within.
+
+    Compiling makes tens of thousands of small objects without cycles: looking for some takes a quarter of the time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._within = 0
+        self._collecting = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._within == 0:
+                self._collecting = gc.isenabled()
+                gc.disable()
+            self._within += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._within -= 1
+            if self._within == 0 and self._collecting:
+                gc.enable()
+
+
+_without_collection = _WithoutCollection()
 
 
 def _compile(

@@ -1,12 +1,17 @@
-"""What a device is: memory, registers, a start, and a wait with a deadline."""
+"""What a device is: memory, registers, a start, and a wait with a deadline; one user at a time, in one process."""
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from time import monotonic
+from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Instruction
-from npukit.isa.registers import COUNTERS, ERRORS, ErrorCause, address_of
+from npukit.isa.registers import COUNTERS, ERRORS, ControlBit, ErrorCause, StatusBit, address_of
 from numpy.typing import NDArray
 
 __all__ = [
@@ -14,9 +19,12 @@ __all__ = [
     "Device",
     "DeviceError",
     "Observable",
+    "SharedDevice",
     "Traced",
+    "exclusively",
     "read_counters",
     "read_wide",
+    "reset_core",
     "write_wide",
 ]
 
@@ -29,7 +37,14 @@ class DeviceError(RuntimeError):
 
 
 class Device(Protocol):
-    """An accelerator and its memory, wherever they are. Addresses and sizes are bytes."""
+    """An accelerator and its memory, wherever they are. Addresses and sizes are bytes.
+
+    Threads and sessions may share a device. Each call is atomic. Calls that belong together, from the first write of a
+    program's image to the last read of its results, are made within `with device.exclusive():`; the other threads'
+    calls wait meanwhile. Memory and registers belong to nobody in between: who takes the device resets it and writes
+    the whole image again, as `Executor` does for each run. (A device behind a slow link may leave out the bytes that
+    it knows to lie there.) A device stays in the process that made it. `SharedDevice` is all of that.
+    """
 
     @property
     def config(self) -> NpuConfig:
@@ -39,6 +54,18 @@ class Device(Protocol):
     @property
     def memory_bytes(self) -> int:
         """Bytes of memory."""
+        ...
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Have the device alone until the block ends; within it again is allowed.
+
+        Raises:
+            DeviceError: in another process than the one that made the device.
+        """
+        ...
+
+    def reset(self) -> None:
+        """End whatever runs, and clear registers and errors; memory keeps what it holds."""
         ...
 
     def read_memory(self, address: int, size: int) -> NDArray[np.uint8]:
@@ -66,6 +93,54 @@ class Device(Protocol):
         ...
 
 
+class SharedDevice:
+    """What every device does so that it can be shared: one user at a time, in the process that made it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+
+    @property
+    def _inherited(self) -> bool:
+        """Whether this process is a fork of the one that made the device."""
+        return os.getpid() != self._process
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Have the device alone until the block ends; see `Device`."""
+        if self._inherited:  # the lock may be held, for ever, by a thread that only the other process has
+            raise DeviceError(
+                f"the device was made in process {self._process} and does not work in its fork {os.getpid()}: "
+                "make the device, or the Session, in the process that uses it"
+            )
+        with self._lock:
+            yield
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied: it is one machine, in one process; make another one "
+            "from its configuration"
+        )
+
+
+_Self = TypeVar("_Self", bound=SharedDevice)
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def exclusively(
+    method: Callable[Concatenate[_Self, _Parameters], _Result],
+) -> Callable[Concatenate[_Self, _Parameters], _Result]:
+    """A device's method that has the device alone while it runs."""
+
+    @functools.wraps(method)
+    def alone(self: _Self, *arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
+        with self.exclusive():
+            return method(self, *arguments, **options)
+
+    return alone
+
+
 @runtime_checkable
 class Traced(Protocol):
     """A device that knows when each instruction of its latest run was queued, issued, started and ended."""
@@ -81,6 +156,20 @@ class Observable(Protocol):
 
     observer: Callable[[int, Instruction, Callable[[], NDArray]], None] | None
     """Called after each VECTOR instruction with its number, itself, and a way to read its result."""
+
+
+def reset_core(device: Device, deadline: float = 60.0) -> None:
+    """Reset the accelerator through its register, and wait until the bursts of what it was doing have ended.
+
+    Raises:
+        DeviceError: after `deadline` seconds.
+    """
+    device.write_register(address_of("CONTROL"), 1 << ControlBit.RESET)
+    device.wait(deadline)
+    end = monotonic() + deadline
+    while device.read_register(address_of("STATUS")) >> StatusBit.BUSY & 1:
+        if monotonic() > end:
+            raise DeviceError(f"the core does not end its bursts, and cannot be reset, within {deadline:g} s")
 
 
 def read_wide(device: Device, name: str) -> int:

@@ -127,7 +127,7 @@ class _HostSegment:
 
 
 class Executor:
-    """A compiled model on a device.
+    """A compiled model on a device, which it may share with others; threads may share the executor.
 
     `expose` names tensors of the host's part to show in captures; `providers` are ONNX Runtime's for that part.
     """
@@ -221,7 +221,8 @@ class Executor:
             DeviceError: what the device reports.
             HostError: what ONNX Runtime reports.
         """
-        values = {**self._constants, **self._checked(inputs)}
+        # each run gives away arrays of its own
+        values = {**{name: array.copy() for name, array in self._constants.items()}, **self._checked(inputs)}
         result = Execution({})
         for step in self._steps:
             if isinstance(step, _HostSegment):
@@ -230,37 +231,47 @@ class Executor:
                 result.host_seconds += perf_counter() - start
                 continue
             node, loaded = step
-            # a device that shows nothing of its insides is compared by its outputs
-            watch = None
-            if capture and isinstance(self.device, Observable):
-                watch = _Capture(loaded.program, self.device)
             for tensor in loaded.program.tensors:
                 if tensor.role == "input" and values[tensor.name].shape != tensor.shape:
                     raise InputError(
                         f"{tensor.name} has the shape {list(values[tensor.name].shape)} when it runs, and "
                         f"{list(tensor.shape)} by ONNX's shape inference, for which {node.name} is compiled"
                     )
-            try:
-                outputs, record = loaded.run({name: values[name] for name in node.input})
-            finally:
-                if watch is not None:
-                    watch.device.observer = None
+            given = {name: values[name] for name in node.input}
+            with self.device.exclusive():
+                # whatever was done with the device before: another program, half of this one, or an error
+                start = perf_counter()
+                self.device.reset()
+                loaded.load()
+                result.host_seconds += perf_counter() - start
+                outputs, result.records[node.name], tensors = self._run_program(loaded, given, capture)
             values.update(outputs)
-            result.records[node.name] = record
+            result.tensors.update(tensors)
             result.boundary_bytes += sum(values[name].nbytes for name in (*node.input, *node.output))
-            if watch is not None:
-                result.tensors.update(watch.finish())
         result.outputs = {name: values[name] for name in self.outputs}
         if capture:
             result.tensors.update({name: values[name] for name in self._expose if name in values})
         return result
+
+    def _run_program(
+        self, loaded: LoadedProgram, inputs: Mapping[str, NDArray], capture: bool
+    ) -> tuple[dict[str, NDArray], RunRecord, dict[str, NDArray]]:
+        """Outputs, record, and the captured tensors; a device that shows nothing of its insides has none."""
+        if not capture or not isinstance(self.device, Observable):
+            return (*loaded.run(inputs), {})
+        watch = _Capture(loaded.program, self.device)
+        try:
+            outputs, record = loaded.run(inputs)
+        finally:
+            self.device.observer = None
+        return outputs, record, watch.finish()
 
 
 class _Capture:
     """Collects every quantised tensor where VECTOR writes it."""
 
     def __init__(self, program: Program, device: Observable) -> None:
-        self.program, self.device = program, device
+        self.program = program
         lanes, element = program.config.array, machine_dtype(program.config)
         self.images: dict[str, NDArray] = {}
         for name, ((batch, channels, height, width), _, _) in program.captured.items():

@@ -7,9 +7,11 @@ from time import perf_counter
 import numpy as np
 from npukit.driver.device import ALIGNMENT, Device, DeviceError, Traced, error_text, read_counters, write_wide
 from npukit.isa.config import NpuConfig
+from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program, TensorInfo
-from npukit.isa.registers import address_of
+from npukit.isa.registers import ControlBit, address_of
 from npukit.sim.bfloat16 import narrow, widen
+from npukit.sim.judge import judge_program, refuse
 from numpy.typing import NDArray
 
 __all__ = ["LoadedProgram", "RunRecord", "from_machine", "machine_dtype"]
@@ -28,12 +30,19 @@ class RunRecord:
 class LoadedProgram:
     """A program in a device's memory from `address` (a multiple of 4096) to `end`.
 
+    The judge examines it first, and holds it to `limits`; None is for what the compiler has made in this process, which
+    has been judged.
+
+    It is written there when the object is made, and `run` runs what lies there. Where somebody else may have written
+    to that memory since, who runs it has the device alone and calls `load` first, as `Executor` does.
+
     Raises:
         DeviceError: when the program is for another configuration, or does not fit.
+        JudgeError: when it breaks the machine's rules, or takes more cycles than the limit.
         ValueError: when the address is not a multiple of 4096.
     """
 
-    def __init__(self, device: Device, program: Program, address: int) -> None:
+    def __init__(self, device: Device, program: Program, address: int, limits: Limits | None = DEFAULT_LIMITS) -> None:
         if program.config.hash != device.config.hash:
             fields = "; ".join(program.config.difference(device.config))
             raise DeviceError(
@@ -41,21 +50,27 @@ class LoadedProgram:
             )
         if address % ALIGNMENT:
             raise ValueError(f"address must be a multiple of {ALIGNMENT}, not {address}")
+        if limits is not None:
+            refuse(judge_program(program, limits))
         self.device = device
         self.program = program
         self.base = address
         self.limit = -(-program.dram_bytes // ALIGNMENT) * ALIGNMENT
         self.code_address = address + self.limit
-        code = np.frombuffer(program.code, np.uint8)
         # FETCH reads whole beats, so leave one behind the last instruction
-        self.end = -(-(self.code_address + code.size + 64) // ALIGNMENT) * ALIGNMENT
+        self.end = -(-(self.code_address + len(program.code) + 64) // ALIGNMENT) * ALIGNMENT
         if self.end > device.memory_bytes:
             raise DeviceError(
                 f"the program needs {self.end - address} bytes of device memory from {address}; "
                 f"the device has {device.memory_bytes}"
             )
-        device.write_memory(address, np.frombuffer(program.constants, np.uint8))
-        device.write_memory(self.code_address, code)
+        self.load()
+
+    def load(self) -> None:
+        """Write the program's constants and code to memory."""
+        with self.device.exclusive():
+            self.device.write_memory(self.base, np.frombuffer(self.program.constants, np.uint8))
+            self.device.write_memory(self.code_address, np.frombuffer(self.program.code, np.uint8))
 
     def run(self, inputs: Mapping[str, NDArray], deadline: float = 3600.0) -> tuple[dict[str, NDArray], RunRecord]:
         """Run once on {name: array} and return {name: array} of the program's outputs.
@@ -63,29 +78,30 @@ class LoadedProgram:
         Raises:
             DeviceError: an error that the device reports, or the deadline in seconds.
         """
-        start = perf_counter()
-        for tensor in self.program.tensors:
-            if tensor.role == "input":
-                self.device.write_memory(self.base + tensor.address, _to_device(tensor, inputs[tensor.name]))
-        write_wide(self.device, "PROGRAM_HASH", self.program.config.hash)
-        write_wide(self.device, "PROGRAM", self.code_address)
-        self.device.write_register(address_of("PROGRAM_LENGTH"), len(self.program.instructions))
-        write_wide(self.device, "BASE", self.base)
-        write_wide(self.device, "LIMIT", self.limit)
-        launched = perf_counter()
-        self.device.write_register(address_of("CONTROL"), 1)
-        self.device.wait(deadline)
-        finished = perf_counter()
-        problem = error_text(self.device)
-        if problem is not None:
-            raise DeviceError(f"{self.program.name} stopped at {problem}")
-        outputs = {tensor.name: self._output(tensor) for tensor in self.program.tensors if tensor.role == "output"}
-        counters = read_counters(self.device)
-        events = None
-        if isinstance(self.device, Traced):
-            events = self.device.instruction_cycles(self.program.instructions)
-        host = launched - start + perf_counter() - finished
-        return outputs, RunRecord(counters, finished - launched, host, events)
+        with self.device.exclusive():
+            start = perf_counter()
+            for tensor in self.program.tensors:
+                if tensor.role == "input":
+                    self.device.write_memory(self.base + tensor.address, _to_device(tensor, inputs[tensor.name]))
+            write_wide(self.device, "PROGRAM_HASH", self.program.config.hash)
+            write_wide(self.device, "PROGRAM", self.code_address)
+            self.device.write_register(address_of("PROGRAM_LENGTH"), len(self.program.instructions))
+            write_wide(self.device, "BASE", self.base)
+            write_wide(self.device, "LIMIT", self.limit)
+            launched = perf_counter()
+            self.device.write_register(address_of("CONTROL"), 1 << ControlBit.START)
+            self.device.wait(deadline)
+            finished = perf_counter()
+            problem = error_text(self.device)
+            if problem is not None:
+                raise DeviceError(f"{self.program.name} stopped at {problem}")
+            outputs = {tensor.name: self._output(tensor) for tensor in self.program.tensors if tensor.role == "output"}
+            counters = read_counters(self.device)
+            events = None
+            if isinstance(self.device, Traced):
+                events = self.device.instruction_cycles(self.program.instructions)
+            host = launched - start + perf_counter() - finished
+            return outputs, RunRecord(counters, finished - launched, host, events)
 
     def _output(self, tensor: TensorInfo) -> NDArray:
         element = machine_dtype(self.program.config)

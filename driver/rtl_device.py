@@ -9,35 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from npukit.driver.device import ALIGNMENT, DeviceError
+from npukit.driver.device import ALIGNMENT, DeviceError, SharedDevice, exclusively
 from npukit.driver.rtl_build import ToolError, build_library
+from npukit.driver.surroundings import Surroundings
 from npukit.hw.verilog import core_verilog
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, Engine, Instruction
 from npukit.sim.dram import AnyDram, DramModel
 from numpy.typing import NDArray
 
-__all__ = ["EVENTS", "EngineTrace", "RtlDevice", "Stalls", "ToolError"]
+__all__ = ["EVENTS", "EngineTrace", "RtlDevice", "ToolError"]
 
 EVENTS = ("queue", "issue", "start", "end")
 """Events of an instruction, in the order in which the harness counts them."""
 _CHUNK = 20_000
 """Cycles between two looks at the clock."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stalls:
-    """Random back-pressure: each cycle, each handshake of the other side is withheld with that chance.
-
-    Signals that are not valid carry rubbish then. Cycles are no longer those of the simulator.
-    """
-
-    seed: int
-    percent: int = 30
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.percent < 100:
-            raise ValueError(f"percent must be from 0 to 99, not {self.percent}")
 
 
 @dataclass(frozen=True)
@@ -65,7 +51,7 @@ def _bind(path: Path) -> ctypes.CDLL:
         "npu_destroy": (None, [handle]),
         "npu_reset": (None, [handle]),
         "npu_set_dram": (None, [handle, ctypes.c_uint64, integer, integer, handle, ctypes.c_uint64]),
-        "npu_set_stalls": (None, [handle, ctypes.c_uint64, integer]),
+        "npu_surround": (None, [handle, ctypes.c_uint64, integer, ctypes.c_uint64, integer]),
         "npu_write_register": (integer, [handle, ctypes.c_uint32, ctypes.c_uint32]),
         "npu_read_register": (integer, [handle, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32)]),
         "npu_run": (long, [handle, long]),
@@ -84,7 +70,7 @@ def _bind(path: Path) -> ctypes.CDLL:
     return library
 
 
-class RtlDevice:
+class RtlDevice(SharedDevice):
     """The core of the given configuration, simulated by Verilator, in front of the reference DRAM.
 
     The model is built when the device is made, once for each configuration and state of the hardware,
@@ -107,7 +93,7 @@ class RtlDevice:
         *,
         verilog: str | None = None,
         optimise: bool = True,
-        stalls: Stalls | None = None,
+        surroundings: Surroundings | None = None,
         max_cycles: int | None = None,
         progress: Callable[[str], None] = _to_stderr,
     ) -> None:
@@ -122,7 +108,7 @@ class RtlDevice:
                 run, and each further one follows the last. Default: everything from the reset on.
             verilog: module `npu` to use in place of the core.
             optimise: compile the model for speed; without, it is built in less time and runs slower.
-            stalls: random back-pressure.
+            surroundings: a bus that does at random what the reference DRAM does not.
             max_cycles: see the class.
             progress: gets a line of text when something takes long; default: stderr.
 
@@ -134,15 +120,16 @@ class RtlDevice:
             raise ValueError(f"memory_bytes must be a multiple of {ALIGNMENT}, not {memory_bytes}")
         if vcd_cycles is not None and not 0 <= vcd_cycles[0] <= vcd_cycles[1]:
             raise ValueError(f"vcd_cycles must be a first and a last cycle, not {vcd_cycles}")
+        super().__init__()
         self._config = config
         self.max_cycles = max_cycles
         text = core_verilog(config) if verilog is None else verilog
         self._library = _bind(build_library(config, text, trace=vcd is not None, optimise=optimise, progress=progress))
         self.memory: NDArray[np.uint8] = np.zeros(memory_bytes, np.uint8)
         self._handle = self._library.npu_create()
+        self._surroundings = surroundings
         self.set_dram(dram or DramModel())
-        if stalls is not None:
-            self._library.npu_set_stalls(self._handle, stalls.seed & (1 << 64) - 1, stalls.percent)
+        self.surround(surroundings)
         if vcd is not None:
             first, last = vcd_cycles or (0, -1)
             if not self._library.npu_open_vcd(self._handle, os.fsencode(vcd), first, last):
@@ -159,10 +146,13 @@ class RtlDevice:
         self.close()
 
     def close(self) -> None:
-        """Free the model and finish the waveform file; the device cannot be used after that."""
-        if self._handle is not None:
-            self._library.npu_destroy(self._handle)
-            self._handle = None
+        """Free the model and finish the waveform file, once no other thread uses it; the device is of no use then."""
+        if self._handle is None or self._inherited:  # a fork would write to the waveform file, which it shares
+            return
+        with self.exclusive():
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                self._library.npu_destroy(handle)
 
     @property
     def _model(self) -> int:
@@ -180,6 +170,7 @@ class RtlDevice:
         """Bytes of memory."""
         return self.memory.size
 
+    @exclusively
     def set_dram(self, dram: AnyDram) -> None:
         """Another latency and other limits from now on; not while the core runs.
 
@@ -188,15 +179,26 @@ class RtlDevice:
         """
         if not isinstance(dram, DramModel):
             raise ValueError("this device has the reference DRAM alone")
-        self._library.npu_set_dram(
-            self._model,
-            dram.latency,
-            dram.read_bursts,
-            dram.write_bursts,
-            self.memory.ctypes.data,
-            self.memory.size,
+        self._dram = dram
+        around = self._surroundings
+        limits = (
+            (dram.read_bursts, dram.write_bursts) if around is None or around.bursts is None else [around.bursts] * 2
         )
+        self._library.npu_set_dram(
+            self._model, dram.latency, *limits, self.memory.ctypes.data, self.memory.size
+        )  # fmt: skip
 
+    @exclusively
+    def surround(self, surroundings: Surroundings | None) -> None:
+        """Another bus around the core from now on, or, for None, none that does anything at random."""
+        self._surroundings = surroundings
+        around = surroundings or Surroundings(seed=0)
+        self._library.npu_surround(
+            self._model, around.seed & (1 << 64) - 1, around.stall_percent, around.spread, around.errors_per_mille
+        )
+        self.set_dram(self._dram)
+
+    @exclusively
     def reset(self) -> None:
         """Pull the reset pin; memory keeps what it holds."""
         self._library.npu_reset(self._model)
@@ -209,14 +211,17 @@ class RtlDevice:
             )
         return self.memory[address : address + size]
 
+    @exclusively
     def read_memory(self, address: int, size: int) -> NDArray[np.uint8]:
         """A copy of `size` bytes."""
         return self._span(address, size).copy()
 
+    @exclusively
     def write_memory(self, address: int, data: NDArray[np.uint8]) -> None:
         """Write bytes."""
         self._span(address, data.size)[:] = data
 
+    @exclusively
     def read_register(self, offset: int) -> int:
         """A 32-bit register, read through the core's register bus.
 
@@ -228,6 +233,7 @@ class RtlDevice:
         self._check_response(self._library.npu_read_register(self._model, offset, ctypes.byref(value)), offset)
         return value.value
 
+    @exclusively
     def write_register(self, offset: int, value: int) -> None:
         """Write a 32-bit register through the core's register bus.
 
@@ -249,12 +255,15 @@ class RtlDevice:
             raise DeviceError(f"the core's register bus does not answer at offset {offset:#x}")
         self._check_protocol()
         if response != 0:
-            raise DeviceError(f"there is no register at offset {offset:#x}")
+            raise DeviceError(
+                f"there is no register at offset {offset:#x}, or the core is busy and takes none but a reset"
+            )
 
     def _check_protocol(self) -> None:
         if self.violation is not None:
             raise DeviceError(f"the core broke a rule of its buses: {self.violation}")
 
+    @exclusively
     def wait(self, deadline: float) -> None:
         """Step the core until it is done.
 
@@ -264,13 +273,13 @@ class RtlDevice:
         """
         end = time.monotonic() + deadline
         try:
-            while self._library.npu_running(self._model):
+            while self.running:
                 left = _CHUNK if self.max_cycles is None else min(_CHUNK, self.max_cycles - self.cycles)
                 if left <= 0:
                     raise DeviceError(f"the core is still busy after {self.cycles} cycles; {self._last()}")
                 self._library.npu_run(self._model, left)
                 self._check_protocol()
-                if time.monotonic() > end and self._library.npu_running(self._model):
+                if time.monotonic() > end and self.running:
                     raise DeviceError(
                         f"the core is still busy after {deadline:g} s, in cycle {self.cycles}; {self._last()}"
                     )
@@ -278,19 +287,38 @@ class RtlDevice:
             self._library.npu_flush_vcd(self._model)
         self._check_protocol()
 
+    @exclusively
+    def step(self, cycles: int) -> None:
+        """Step the core for at most so many cycles, as long as a program runs.
+
+        Raises:
+            DeviceError: when the core breaks a rule of its buses.
+        """
+        self._library.npu_run(self._model, cycles)
+        self._check_protocol()
+
     def _last(self) -> str:
         return f"the last event or bus transfer was in cycle {self._library.npu_last_activity(self._model)}"
 
     @property
+    @exclusively
+    def running(self) -> bool:
+        """Whether a program runs."""
+        return bool(self._library.npu_running(self._model))
+
+    @property
+    @exclusively
     def cycles(self) -> int:
         """Cycles of the latest run so far; once it is done, what the counter `cycles` has to say."""
         return self._library.npu_cycles(self._model)
 
     @property
+    @exclusively
     def violation(self) -> str | None:
         """The first thing that the core did against the rules of its buses since the reset, or None."""
         return self._library.npu_violation(self._model).decode() or None
 
+    @exclusively
     def traces(self) -> dict[Engine, EngineTrace]:
         """What each engine's instructions did when, in the latest run."""
         return {
@@ -304,6 +332,7 @@ class RtlDevice:
             return np.zeros(0, np.int64)
         return np.ctypeslib.as_array(cycles, (count,)).copy()
 
+    @exclusively
     def instruction_cycles(self, instructions: Sequence[Instruction]) -> dict[str, NDArray[np.int64]]:
         """The latest run's events in program order, under the names of `npukit.sim.timing.Schedule`.
 

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from npukit.driver.device import ALIGNMENT, DeviceError
+from npukit.driver.device import ALIGNMENT, DeviceError, SharedDevice, exclusively
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import (
     ENGINES,
@@ -16,7 +16,8 @@ from npukit.isa.instructions import (
     Vector,
     decode,
 )
-from npukit.isa.registers import COUNTERS, REGISTERS, ErrorCause, address_of
+from npukit.isa.legality import illegal_mode
+from npukit.isa.registers import COUNTERS, REGISTERS, ControlBit, ErrorCause, StatusBit, address_of
 from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import dram_operand, operands
 from npukit.sim.dram import AnyDram, DramModel
@@ -27,11 +28,10 @@ from numpy.typing import NDArray
 __all__ = ["SimDevice", "token_overflow"]
 
 _BYTES = INSTRUCTION_BITS // 8
-_START, _RESET = 1, 2
-_DONE, _ERROR = 2, 4
+_DONE, _ERROR = 1 << StatusBit.DONE, 1 << StatusBit.ERROR
 
 
-class SimDevice:
+class SimDevice(SharedDevice):
     """A machine of the given configuration in front of a DRAM, by default the reference one.
 
     A program with one error ends with the hardware's cause and instruction. Of several errors it reports the first
@@ -51,6 +51,7 @@ class SimDevice:
         memory_bytes: int = 1 << 32,
         compute: bool = True,
     ) -> None:
+        super().__init__()
         self._config = config
         self._dram: AnyDram = dram or DramModel()
         self._dram.check(config)
@@ -62,7 +63,7 @@ class SimDevice:
         self._latest: Schedule | None = None
         self.compute = compute
         self.observer: Callable[[int, Instruction, Callable[[], NDArray]], None] | None = None
-        self._reset()
+        self.reset()
 
     @property
     def config(self) -> NpuConfig:
@@ -79,7 +80,9 @@ class SimDevice:
         """Bytes of memory; they take host memory only once they are used."""
         return self._memory_bytes
 
-    def _reset(self) -> None:
+    @exclusively
+    def reset(self) -> None:
+        """Clear registers and errors; memory keeps what it holds."""
         self._registers = {register.offset: register.reset for register in REGISTERS}
         self._put("CONFIG_HASH", self._config.hash)
 
@@ -101,14 +104,17 @@ class SimDevice:
             self._memory = grown
         return self._memory[address : address + size]
 
+    @exclusively
     def read_memory(self, address: int, size: int) -> NDArray[np.uint8]:
         """A copy of `size` bytes."""
         return self._span(address, size).copy()
 
+    @exclusively
     def write_memory(self, address: int, data: NDArray[np.uint8]) -> None:
         """Write bytes."""
         self._span(address, data.size)[:] = data
 
+    @exclusively
     def read_register(self, offset: int) -> int:
         """A 32-bit register.
 
@@ -119,15 +125,16 @@ class SimDevice:
             raise DeviceError(f"there is no register at offset {offset:#x}")
         return self._registers[offset]
 
+    @exclusively
     def write_register(self, offset: int, value: int) -> None:
         """Write a register; read-only ones keep their value, as in the hardware."""
         register = next((one for one in REGISTERS if one.offset == offset), None)
         if register is None or not 0 <= value < 1 << 32:
             raise DeviceError(f"there is no register at offset {offset:#x} for the value {value}")
         if register.name == "CONTROL":
-            if value & _RESET:
-                self._reset()
-            elif value & _START:
+            if value >> ControlBit.RESET & 1:
+                self.reset()
+            elif value >> ControlBit.START & 1:
                 self._run()
         elif register.access == "rw":
             self._registers[offset] = value
@@ -145,10 +152,13 @@ class SimDevice:
             instructions = []
             for index in range(len(code) // _BYTES):
                 try:
-                    instructions.append(decode(code[index * _BYTES : (index + 1) * _BYTES]))
+                    instruction = decode(code[index * _BYTES : (index + 1) * _BYTES])
                 except InstructionError:
+                    instruction = None
+                if instruction is None or illegal_mode(self._config, instruction) is not None:
                     self._fail(ErrorCause.ILLEGAL_INSTRUCTION, index)
                     return None
+                instructions.append(instruction)
             self._decoded[code] = tuple(instructions)
         return self._decoded[code]
 
@@ -193,6 +203,7 @@ class SimDevice:
             self._put(name.upper(), self._latest.counters[name])
         self._registers[address_of("STATUS")] = _DONE
 
+    @exclusively
     def instruction_cycles(self, instructions: Sequence[Instruction]) -> dict[str, NDArray[np.int64]]:
         """The latest run's events in program order; see `Traced`."""
         assert self._latest is not None and len(self._latest.end) == len(instructions)

@@ -7,6 +7,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,9 @@ LINT_WAIVERS = {
 """Verilator's warnings about the core's Verilog that are switched off, each with the reason why it may be: how Yosys
 writes Verilog. With `--lint-only -Wall` and these off there is no warning; a test holds the core to that."""
 
+_converting = threading.Lock()
+"""Held while Amaranth converts: it learns from the environment, which all threads share, where Yosys is."""
+
 
 def component_verilog(component: "wiring.Component", name: str) -> str:
     """Verilog of a component, as module `name`.
@@ -50,15 +54,16 @@ def component_verilog(component: "wiring.Component", name: str) -> str:
     """
     from amaranth.back import verilog
 
-    found = {} if "YOSYS" in os.environ else {"YOSYS": _yosys()}
-    os.environ.update(found)  # the way to tell Amaranth
-    try:
-        return verilog.convert(component, name, ports=_ports(component), emit_src=False, strip_internal_attrs=True)
-    except verilog.YosysError as error:
-        raise ToolError(f"Yosys could not make Verilog of {name}: {error}") from None
-    finally:
-        for variable in found:
-            del os.environ[variable]
+    with _converting:
+        found = {} if "YOSYS" in os.environ else {"YOSYS": _yosys()}
+        os.environ.update(found)  # the way to tell Amaranth
+        try:
+            return verilog.convert(component, name, ports=_ports(component), emit_src=False, strip_internal_attrs=True)
+        except verilog.YosysError as error:
+            raise ToolError(f"Yosys could not make Verilog of {name}: {error}") from None
+        finally:
+            for variable in found:
+                del os.environ[variable]
 
 
 def component_rtlil(component: "wiring.Component", name: str, platform: object) -> str:

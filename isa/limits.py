@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Limits"]
+__all__ = ["DEFAULT_LIMITS", "Limits"]
 
 
 @dataclass(frozen=True)
@@ -25,3 +25,7 @@ class Limits:
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value < 1 << 60:
                 raise ValueError(f"the limit of {name} must be a whole number from 1 to 2**60 - 1, not {value!r}")
+
+
+DEFAULT_LIMITS = Limits()
+"""Where nobody says otherwise."""

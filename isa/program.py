@@ -19,7 +19,7 @@ from npukit.isa import schema
 from npukit.isa.config import ConfigError, NpuConfig
 from npukit.isa.instructions import INSTRUCTION_BITS, Instruction, InstructionError, Vector, decode, encode
 from npukit.isa.layout import Layout, LayoutDim
-from npukit.isa.limits import Limits
+from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.schema import MOST, SchemaError
 
 __all__ = ["MAGIC", "VERSION", "Capture", "NodeInfo", "Program", "ProgramError", "TensorInfo"]
@@ -158,11 +158,11 @@ class Program:
             loops = prod(dim.size for dim in tensor.layout.dims)
             found += _INDEX_BYTES * loops + 8 * (tensor.layout.elements + prod(tensor.shape))
         for view, _, _ in self.captured.values():
-            found += 8 * _image_elements(config, view)
+            found += 4 * config.element_bytes * _image_elements(config, view)
         return found
 
     @classmethod
-    def from_bytes(cls, data: bytes, limits: Limits | None = Limits()) -> "Program":  # noqa: B008, it never changes
+    def from_bytes(cls, data: bytes, limits: Limits | None = DEFAULT_LIMITS) -> "Program":
         """Read a program file; `limits` None sets none, for what this process has just made.
 
         Raises:

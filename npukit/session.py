@@ -1,9 +1,14 @@
 """`Session`: a model on a device, run like an ONNX Runtime session."""
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
+from typing import NoReturn
 
 import numpy as np
 import onnx
@@ -48,6 +53,9 @@ def quantized_tensors(model: onnx.ModelProto) -> list[str]:
 
 class Session:
     """Compile a model (or take a compiled one) and run it.
+
+    Threads may share a session, and sessions a device: its programs run one after the other. A session stays in the
+    process that made it. `close`, or the end of a `with` block, frees the device, unless it was given as an object.
 
     Args:
         model: path, bytes or proto of an ONNX model, of a model that npukit compiled, or of a program.
@@ -110,6 +118,7 @@ class Session:
             assert self.compilation.artifact is not None
             proto = self.compilation.artifact
         self.artifact = proto
+        self._owns_device = isinstance(device, str)
         if isinstance(device, str):
             if device not in DEVICES:
                 raise UsageError(f"the devices are {', '.join(DEVICES)}, not {device!r}")
@@ -120,8 +129,55 @@ class Session:
         self._executor = Executor(proto, device, expose, providers)
         self._compile_seconds = perf_counter() - start
         self._capture = capture
-        self.profile = Profile(self.config)
-        self.tensors: dict[str, NDArray] = {}
+        self._process = os.getpid()
+        self._idle = threading.Condition()  # nothing runs
+        self._running: dict[object, int] = {}  # the thread of each run
+        self._closed = False
+        self._last = _Measured(Profile(self.config), {})
+        self._mine = threading.local()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the device once all runs have ended; a run after that is refused. A device that was given stays.
+
+        Raises:
+            UsageError: from within a run of the same thread.
+        """
+        if os.getpid() != self._process:  # the device is the other process's
+            return
+        with self._idle:
+            if threading.get_ident() in self._running.values():
+                raise UsageError("a session cannot be closed from within a run of its own")
+            self._closed = True
+            self._idle.wait_for(lambda: not self._running)
+        close = getattr(self.device, "close", None)  # the simulator holds nothing but memory
+        if self._owns_device and close is not None:
+            close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Session cannot be pickled or copied: it holds a device and ONNX Runtime's sessions; make another one, "
+            "for which its `artifact`, the compiled model, can be pickled"
+        )
+
+    @property
+    def profile(self) -> Profile:
+        """Where the cycles of a run went: the latest of this thread, or in one without a run, of all threads."""
+        return self._latest.profile
+
+    @property
+    def tensors(self) -> dict[str, NDArray]:
+        """With `capture`, every quantised tensor of the run that `profile` describes."""
+        return self._latest.tensors
+
+    @property
+    def _latest(self) -> "_Measured":
+        return getattr(self._mine, "run", self._last)
 
     @property
     def inputs(self) -> list[onnx.ValueInfoProto]:
@@ -158,18 +214,40 @@ class Session:
     def run(self, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
         """Run on {name: array}; returns {name: array}. `profile` then tells where the cycles went.
 
-        With `capture`, `tensors` then holds every quantised tensor.
+        With `capture`, `tensors` then holds every quantised tensor. Both are of the calling thread's own run.
 
         Raises:
+            UsageError: the session is closed, or of another process.
             InputError: an input of the wrong name, shape or dtype.
             DeviceError: what the device reports.
             HostError: what ONNX Runtime reports of the nodes that stay.
         """
-        start = perf_counter()
-        execution = self._executor.run(inputs, self._capture)
-        self.tensors = execution.tensors
-        self.profile = self._profile(execution, perf_counter() - start)
-        return execution.outputs
+        with self._in_use():
+            start = perf_counter()
+            execution = self._executor.run(inputs, self._capture)
+            profile = self._profile(execution, perf_counter() - start)
+            self._mine.run = self._last = _Measured(profile, execution.tensors)
+            return execution.outputs
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """A run, for which `close` waits."""
+        if os.getpid() != self._process:  # ONNX Runtime's threads are not here, and it would wait for them
+            raise UsageError(
+                f"the session was made in process {self._process} and does not work in its fork {os.getpid()}: "
+                "make the Session in the process that uses it"
+            )
+        run = object()
+        try:
+            with self._idle:
+                if self._closed:
+                    raise UsageError("the session is closed: make another one")
+                self._running[run] = threading.get_ident()
+            yield
+        finally:
+            with self._idle:
+                self._running.pop(run, None)
+                self._idle.notify_all()
 
     def _profile(self, execution: Execution, seconds: float) -> Profile:
         profile = Profile(self.config, boundary_bytes=execution.boundary_bytes)
@@ -189,6 +267,14 @@ class Session:
             "total": seconds,
         }
         return profile
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Beside the outputs of a run: its profile, and the tensors that were captured."""
+
+    profile: Profile
+    tensors: dict[str, NDArray]
 
 
 def _program_inputs(model: onnx.ModelProto) -> list[str]:

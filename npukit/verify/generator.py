@@ -5,7 +5,6 @@ read. Order is added where two instructions touch the same words, and here and t
 needed. The judge has the last word: what it refuses is never returned.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -15,10 +14,8 @@ from numpy.typing import NDArray
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_lanes, encode_descriptor, operations_of, pack_taps, parameter_words
 from npukit.isa.instructions import (
-    ENGINES,
     TWO_SOURCE_OPERATIONS,
     End,
-    Engine,
     Instruction,
     Load,
     Matrix,
@@ -28,11 +25,12 @@ from npukit.isa.instructions import (
     Vector,
 )
 from npukit.isa.timing import Timing
-from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands
+from npukit.sim.addressing import bank_depth
 from npukit.sim.judge import judge
+from npukit.verify.order import Order
 from npukit.verify.values import random_floats, random_halves
 
-__all__ = ["RandomProgram", "order_instructions", "random_program"]
+__all__ = ["RandomProgram", "random_program"]
 
 _ARENA = 128
 _MOST_TRIES = 40
@@ -74,7 +72,6 @@ class _Generator:
         self.random = Random(seed)
         self.seed = seed
         self.instructions: list[Instruction] = []
-        self.order = _Order(config)
         unit = config.word_bytes
         # data anywhere, then parameters, then room to store
         self.data_words = _DRAM_WORDS
@@ -84,6 +81,7 @@ class _Generator:
         self.dram_words = self.store_low + _DRAM_WORDS
         self.memory = self._data(np.random.default_rng(self.random.getrandbits(64)), self.dram_words * unit)
         self.parameter_next = self.parameter_low
+        self.order = Order(config, self.dram_words)
         self.arenas = {memory: self._arenas(memory) for memory in (Memory.ACT, Memory.ACC, Memory.WGT)}
 
     def _data(self, generator: np.random.Generator, size: int) -> NDArray[np.uint8]:
@@ -139,7 +137,7 @@ class _Generator:
         """Add an instruction if it is sound by itself."""
         if _unsound(self.config, instruction, self.memory.size):
             return False
-        self.order.add(len(self.instructions), instruction, self.random)
+        self.order.add(instruction, self.random)
         self.instructions.append(instruction)
         return True
 
@@ -489,14 +487,6 @@ class _Generator:
         return self._add(Vector(**fields))
 
 
-def order_instructions(config: NpuConfig, instructions: Sequence[Instruction]) -> list[Instruction]:
-    """Instructions without tokens, END left out, with just the tokens and drains that they need."""
-    order = _Order(config)
-    for index, instruction in enumerate(instructions):
-        order.add(index, instruction, None)
-    return order.finish(list(instructions))
-
-
 class _Full(Exception):
     """The DRAM's parameter area is used up."""
 
@@ -505,83 +495,3 @@ def _unsound(config: NpuConfig, instruction: Instruction, dram_bytes: int) -> bo
     """Whether the judge refuses the instruction even by itself (what it reads counts as written)."""
     findings = judge(config, (instruction, End()), dram_bytes, [(0, dram_bytes)])
     return any(finding.rule != "unwritten" for finding in findings)
-
-
-class _Order:
-    """Tokens and drains for instructions that touch the same words, and some more."""
-
-    def __init__(self, config: NpuConfig) -> None:
-        self.config = config
-        self.engines: list[Engine] = []
-        self.numbers: list[int] = []
-        self.known: list[list[int]] = []
-        self.of_engine: list[list[int]] = [[] for _ in ENGINES]
-        self.waits: list[int] = []
-        self.signals: list[int] = []
-        self.drains: list[int] = []
-        self.writer: dict[tuple, int] = {}
-        self.readers: dict[tuple, dict[Engine, int]] = {}
-
-    def _words(self, operand: Operand) -> list[tuple]:
-        key = (operand.memory, operand.bank)
-        return [(*key, word) for word in np.unique(operand.words()).tolist()]
-
-    def add(self, index: int, instruction: Instruction, random: Random | None) -> None:
-        """Order an instruction after all that it must follow, and, at random, after more."""
-        engine = instruction.engine
-        assert engine is not None
-        mine = self.of_engine[engine]
-        known = list(self.known[mine[-1]]) if mine else [0] * len(ENGINES)
-        self.engines.append(engine)
-        self.numbers.append(len(mine))
-        self.known.append(known)
-        self.waits.append(0)
-        self.signals.append(0)
-        self.drains.append(int(random is not None and random.random() < 0.05))
-        found = list(operands(self.config, instruction))
-        if isinstance(instruction, Load | Store):
-            found.append(dram_operand(self.config, instruction))
-        needs: set[int] = set()
-        for operand in found:
-            for word in self._words(operand):
-                if word in self.writer:
-                    needs.add(self.writer[word])
-                if operand.write:
-                    needs.update(self.readers.get(word, {}).values())
-        reads = {word for one in found if not one.write for word in self._words(one)}
-        own = [i for i in needs if self.engines[i] is engine and any(self.writer.get(w) == i for w in reads)]
-        if own and max(self.numbers[i] for i in own) >= known[engine]:
-            self.drains[index] = 1
-        if self.drains[index]:
-            known[engine] = len(mine)
-        others = sorted((i for i in needs if self.engines[i] is not engine), reverse=True)
-        if random is not None and random.random() < 0.15:
-            others += random.sample(range(index), min(index, 2))
-        for earlier in others:
-            self._after(index, earlier)
-        mine.append(index)
-        for operand in found:
-            for word in self._words(operand):
-                if operand.write:
-                    self.writer[word] = index
-                    self.readers.pop(word, None)
-                else:
-                    self.readers.setdefault(word, {})[engine] = index
-
-    def _after(self, index: int, earlier: int) -> None:
-        engine, other = self.engines[index], self.engines[earlier]
-        known = self.known[index]
-        if other is engine or self.numbers[earlier] < known[other] or self.waits[index] >> other & 1:
-            return
-        self.waits[index] |= 1 << other
-        self.signals[earlier] |= 1 << engine
-        for one in ENGINES:
-            known[one] = max(known[one], self.known[earlier][one])
-        known[other] = max(known[other], self.numbers[earlier] + 1)
-
-    def finish(self, instructions: list[Instruction]) -> list[Instruction]:
-        """The instructions with their tokens."""
-        return [
-            replace(one, wait=self.waits[i], signal=self.signals[i], drain=self.drains[i])
-            for i, one in enumerate(instructions)
-        ]

@@ -39,7 +39,7 @@ def test_every_element_leads_to_the_instruction_that_wrote_it(graphs) -> None:
             index = tuple(int(random.integers(size)) for size in right.shape)
             wrong = right.copy()
             wrong[index] ^= 1
-            session.tensors = {**session.tensors, name: wrong}
+            session.tensors[name] = wrong
             found = compare(session, oracle, inputs, outputs)
             first = found.first_mismatch
             assert found.mismatches == 1 and found.max_abs_diff == 1.0 and first is not None
@@ -57,7 +57,7 @@ def test_every_element_leads_to_the_instruction_that_wrote_it(graphs) -> None:
             assert y in range(capture.y, capture.y + written.height * capture.step_y, capture.step_y)
             assert x in range(capture.x, capture.x + written.width * capture.step_x, capture.step_x)
             nodes.add(first["op"])
-        session.tensors = {**session.tensors, name: right}
+        session.tensors[name] = right
     assert nodes == {"Conv", "MaxPool", "Gemm"}
 
 
@@ -67,7 +67,7 @@ def test_the_first_in_the_graphs_order_is_named(graphs) -> None:
     oracle = Oracle(model)
     inputs = graphs.inputs_of(model)
     outputs = session.run(inputs)
-    session.tensors = {name: value ^ 1 for name, value in session.tensors.items()}
+    session.tensors.update({name: value ^ 1 for name, value in session.tensors.items()})
     found = compare(session, oracle, inputs, outputs)
     assert found.first_mismatch is not None and found.first_mismatch["tensor"] == oracle.tensors[0]
     assert "node" not in found.first_mismatch, "the host's quantiser made it, not an instruction"
