@@ -185,27 +185,33 @@ class Executor:
         """The same as they lie in the device's memory."""
         return {step[0].name: step[1] for step in self._steps if isinstance(step, tuple)}
 
+    def check_input(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        """Refuse an input by what is known before its values are.
+
+        Raises:
+            InputError: of the wrong name, dtype or shape.
+        """
+        value = next((one for one in self.inputs if one.name == name), None)
+        if value is None:
+            raise InputError(f"the model has the inputs {', '.join(one.name for one in self.inputs)}, not {name!r}")
+        tensor = value.type.tensor_type
+        wanted = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if dtype != wanted and not (wanted == np.float32 and dtype == ml_dtypes.bfloat16):
+            raise InputError(f"input {name} must be {wanted}, not {dtype}")
+        sizes = tuple(dim.dim_value for dim in tensor.shape.dim)
+        if shape != sizes:
+            raise InputError(f"input {name} must have the shape {list(sizes)}, not {list(shape)}")
+
     def _checked(self, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
-        names = [value.name for value in self.inputs]
-        for name in inputs:
-            if name not in names:
-                raise InputError(f"the model has the inputs {', '.join(names)}, not {name!r}")
-        checked = {}
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        for name, array in arrays.items():
+            self.check_input(name, array.dtype, array.shape)
         for value in self.inputs:
-            if value.name not in inputs:
+            if value.name not in arrays:
                 raise InputError(f"input {value.name} is missing")
-            array = np.asarray(inputs[value.name])
-            tensor = value.type.tensor_type
-            dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-            shape = tuple(dim.dim_value for dim in tensor.shape.dim)
-            if dtype == np.float32 and array.dtype == ml_dtypes.bfloat16:
-                array = array.astype(np.float32)  # of a model whose tensors were widened alike
-            if array.dtype != dtype:
-                raise InputError(f"input {value.name} must be {dtype}, not {array.dtype}")
-            if array.shape != shape:
-                raise InputError(f"input {value.name} must have the shape {list(shape)}, not {list(array.shape)}")
-            checked[value.name] = array
-        return checked
+        floats = {value.name for value in self.inputs if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
+        # bfloat16: of a model whose tensors were widened alike
+        return {name: array.astype(np.float32, copy=False) if name in floats else array for name, array in arrays.items()}
 
     def run(self, inputs: Mapping[str, NDArray], capture: bool = False) -> Execution:
         """Run once.

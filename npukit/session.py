@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import NoReturn
 
+import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
@@ -181,6 +182,14 @@ class Session:
     def inputs(self) -> list[onnx.ValueInfoProto]:
         """The model's inputs."""
         return self._executor.inputs
+
+    def check_input(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        """Refuse an input that `run` would refuse, by what is known before its values are.
+
+        Raises:
+            InputError: of the wrong name, dtype or shape.
+        """
+        self._executor.check_input(name, dtype, shape)
 
     @property
     def programs(self) -> dict[str, Program]:
