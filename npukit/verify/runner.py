@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npukit.driver.rtl_device import RtlDevice
+from npukit.files import write_file
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import End, Instruction
 from npukit.isa.program import Program
@@ -164,11 +165,12 @@ def save_case(
     )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"difference-{name}.npu"
-    path.write_bytes(program.to_bytes())
+    write_file(path, program.to_bytes())
     return path
 
 
 def replay(device: RtlDevice, program: Program, dram: AnyDram) -> Outcome:
-    """Run a saved case."""
-    memory = np.frombuffer(program.constants, np.uint8).copy()
+    """Run a saved case, or another program, whose memory behind the constants is all zeros."""
+    memory = np.zeros(program.dram_bytes, np.uint8)
+    memory[: len(program.constants)] = np.frombuffer(program.constants, np.uint8)
     return compare_program(device, program.instructions, memory, dram)
