@@ -9,7 +9,7 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Memory
 from npukit.isa.program import Program
 from npukit.sim.addressing import bank_depth, operands
-from npukit.sim.judge import judge, refuse
+from npukit.sim.judge import judge_program, refuse
 
 __all__ = [
     "VerifyError",
@@ -109,8 +109,4 @@ def verify_program(program: Program) -> None:
     Raises:
         JudgeError: with everything that it found.
     """
-    initialised = [(0, len(program.constants))]
-    for tensor in program.tensors:
-        if tensor.role == "input":
-            initialised.append((tensor.address, tensor.layout.elements * program.config.element_bytes))
-    refuse(judge(program.config, program.instructions, program.dram_bytes, initialised))
+    refuse(judge_program(program))

@@ -5,12 +5,13 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from time import monotonic
 from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Instruction
-from npukit.isa.registers import COUNTERS, ERRORS, ErrorCause, address_of
+from npukit.isa.registers import COUNTERS, ERRORS, ControlBit, ErrorCause, StatusBit, address_of
 from numpy.typing import NDArray
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "exclusively",
     "read_counters",
     "read_wide",
+    "reset_core",
     "write_wide",
 ]
 
@@ -152,6 +154,20 @@ class Observable(Protocol):
 
     observer: Callable[[int, Instruction, Callable[[], NDArray]], None] | None
     """Called after each VECTOR instruction with its number, itself, and a way to read its result."""
+
+
+def reset_core(device: Device, deadline: float = 60.0) -> None:
+    """Reset the accelerator through its register, and wait until the bursts of what it was doing have ended.
+
+    Raises:
+        DeviceError: after `deadline` seconds.
+    """
+    device.write_register(address_of("CONTROL"), 1 << ControlBit.RESET)
+    device.wait(deadline)
+    end = monotonic() + deadline
+    while device.read_register(address_of("STATUS")) >> StatusBit.BUSY & 1:
+        if monotonic() > end:
+            raise DeviceError(f"the core does not end its bursts, and cannot be reset, within {deadline:g} s")
 
 
 def read_wide(device: Device, name: str) -> int:

@@ -10,6 +10,7 @@ import onnx
 from npukit.driver.device import Device, Observable
 from npukit.driver.host import HostError, open_session, run_session
 from npukit.driver.loader import LoadedProgram, RunRecord, from_machine, machine_dtype
+from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program, ProgramError
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
@@ -129,7 +130,8 @@ class _HostSegment:
 class Executor:
     """A compiled model on a device, which it may share with others; threads may share the executor.
 
-    `expose` names tensors of the host's part to show in captures; `providers` are ONNX Runtime's for that part.
+    `expose` names tensors of the host's part to show in captures; `providers` are ONNX Runtime's for that part; the
+    judge holds the programs to `limits`, and does not look at them if these are None (see `LoadedProgram`).
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class Executor:
         device: Device,
         expose: frozenset[str] = frozenset(),
         providers: Sequence[str] = ("CPUExecutionProvider",),
+        limits: Limits | None = DEFAULT_LIMITS,
     ) -> None:
         self.device = device
         self._model = model
@@ -170,7 +173,7 @@ class Executor:
                 pending.append(node)
                 continue
             flush(graph.node[position:])
-            loaded = LoadedProgram(device, programs[node.name], address)
+            loaded = LoadedProgram(device, programs[node.name], address, limits)
             address = loaded.end
             self._steps.append((node, loaded))
         flush(())
@@ -185,27 +188,33 @@ class Executor:
         """The same as they lie in the device's memory."""
         return {step[0].name: step[1] for step in self._steps if isinstance(step, tuple)}
 
+    def check_input(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        """Refuse an input by what is known before its values are.
+
+        Raises:
+            InputError: of the wrong name, dtype or shape.
+        """
+        value = next((one for one in self.inputs if one.name == name), None)
+        if value is None:
+            raise InputError(f"the model has the inputs {', '.join(one.name for one in self.inputs)}, not {name!r}")
+        tensor = value.type.tensor_type
+        wanted = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if dtype != wanted and not (wanted == np.float32 and dtype == ml_dtypes.bfloat16):
+            raise InputError(f"input {name} must be {wanted}, not {dtype}")
+        sizes = tuple(dim.dim_value for dim in tensor.shape.dim)
+        if shape != sizes:
+            raise InputError(f"input {name} must have the shape {list(sizes)}, not {list(shape)}")
+
     def _checked(self, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
-        names = [value.name for value in self.inputs]
-        for name in inputs:
-            if name not in names:
-                raise InputError(f"the model has the inputs {', '.join(names)}, not {name!r}")
-        checked = {}
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        for name, array in arrays.items():
+            self.check_input(name, array.dtype, array.shape)
         for value in self.inputs:
-            if value.name not in inputs:
+            if value.name not in arrays:
                 raise InputError(f"input {value.name} is missing")
-            array = np.asarray(inputs[value.name])
-            tensor = value.type.tensor_type
-            dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-            shape = tuple(dim.dim_value for dim in tensor.shape.dim)
-            if dtype == np.float32 and array.dtype == ml_dtypes.bfloat16:
-                array = array.astype(np.float32)  # of a model whose tensors were widened alike
-            if array.dtype != dtype:
-                raise InputError(f"input {value.name} must be {dtype}, not {array.dtype}")
-            if array.shape != shape:
-                raise InputError(f"input {value.name} must have the shape {list(shape)}, not {list(array.shape)}")
-            checked[value.name] = array
-        return checked
+        floats = {value.name for value in self.inputs if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
+        # bfloat16: of a model whose tensors were widened alike
+        return {name: array.astype(np.float32, copy=False) if name in floats else array for name, array in arrays.items()}
 
     def run(self, inputs: Mapping[str, NDArray], capture: bool = False) -> Execution:
         """Run once.

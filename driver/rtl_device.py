@@ -11,33 +11,19 @@ from pathlib import Path
 import numpy as np
 from npukit.driver.device import ALIGNMENT, DeviceError, SharedDevice, exclusively
 from npukit.driver.rtl_build import ToolError, build_library
+from npukit.driver.surroundings import Surroundings
 from npukit.hw.verilog import core_verilog
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, Engine, Instruction
 from npukit.sim.dram import AnyDram, DramModel
 from numpy.typing import NDArray
 
-__all__ = ["EVENTS", "EngineTrace", "RtlDevice", "Stalls", "ToolError"]
+__all__ = ["EVENTS", "EngineTrace", "RtlDevice", "ToolError"]
 
 EVENTS = ("queue", "issue", "start", "end")
 """Events of an instruction, in the order in which the harness counts them."""
 _CHUNK = 20_000
 """Cycles between two looks at the clock."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stalls:
-    """Random back-pressure: each cycle, each handshake of the other side is withheld with that chance.
-
-    Signals that are not valid carry rubbish then. Cycles are no longer those of the simulator.
-    """
-
-    seed: int
-    percent: int = 30
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.percent < 100:
-            raise ValueError(f"percent must be from 0 to 99, not {self.percent}")
 
 
 @dataclass(frozen=True)
@@ -58,14 +44,17 @@ def _to_stderr(text: str) -> None:
 
 
 def _bind(path: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:  # on a file system that runs no programs, for instance
+        raise ToolError(f"the core's model cannot be loaded: {error}") from None
     handle, integer, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
     signatures: dict[str, tuple[type | None, list]] = {
         "npu_create": (handle, []),
         "npu_destroy": (None, [handle]),
         "npu_reset": (None, [handle]),
         "npu_set_dram": (None, [handle, ctypes.c_uint64, integer, integer, handle, ctypes.c_uint64]),
-        "npu_set_stalls": (None, [handle, ctypes.c_uint64, integer]),
+        "npu_surround": (None, [handle, ctypes.c_uint64, integer, ctypes.c_uint64, integer]),
         "npu_write_register": (integer, [handle, ctypes.c_uint32, ctypes.c_uint32]),
         "npu_read_register": (integer, [handle, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32)]),
         "npu_run": (long, [handle, long]),
@@ -107,7 +96,7 @@ class RtlDevice(SharedDevice):
         *,
         verilog: str | None = None,
         optimise: bool = True,
-        stalls: Stalls | None = None,
+        surroundings: Surroundings | None = None,
         max_cycles: int | None = None,
         progress: Callable[[str], None] = _to_stderr,
     ) -> None:
@@ -122,7 +111,7 @@ class RtlDevice(SharedDevice):
                 run, and each further one follows the last. Default: everything from the reset on.
             verilog: module `npu` to use in place of the core.
             optimise: compile the model for speed; without, it is built in less time and runs slower.
-            stalls: random back-pressure.
+            surroundings: a bus that does at random what the reference DRAM does not.
             max_cycles: see the class.
             progress: gets a line of text when something takes long; default: stderr.
 
@@ -141,9 +130,9 @@ class RtlDevice(SharedDevice):
         self._library = _bind(build_library(config, text, trace=vcd is not None, optimise=optimise, progress=progress))
         self.memory: NDArray[np.uint8] = np.zeros(memory_bytes, np.uint8)
         self._handle = self._library.npu_create()
+        self._surroundings = surroundings
         self.set_dram(dram or DramModel())
-        if stalls is not None:
-            self._library.npu_set_stalls(self._handle, stalls.seed & (1 << 64) - 1, stalls.percent)
+        self.surround(surroundings)
         if vcd is not None:
             first, last = vcd_cycles or (0, -1)
             if not self._library.npu_open_vcd(self._handle, os.fsencode(vcd), first, last):
@@ -193,14 +182,24 @@ class RtlDevice(SharedDevice):
         """
         if not isinstance(dram, DramModel):
             raise ValueError("this device has the reference DRAM alone")
-        self._library.npu_set_dram(
-            self._model,
-            dram.latency,
-            dram.read_bursts,
-            dram.write_bursts,
-            self.memory.ctypes.data,
-            self.memory.size,
+        self._dram = dram
+        around = self._surroundings
+        limits = (
+            (dram.read_bursts, dram.write_bursts) if around is None or around.bursts is None else [around.bursts] * 2
         )
+        self._library.npu_set_dram(
+            self._model, dram.latency, *limits, self.memory.ctypes.data, self.memory.size
+        )  # fmt: skip
+
+    @exclusively
+    def surround(self, surroundings: Surroundings | None) -> None:
+        """Another bus around the core from now on, or, for None, none that does anything at random."""
+        self._surroundings = surroundings
+        around = surroundings or Surroundings(seed=0)
+        self._library.npu_surround(
+            self._model, around.seed & (1 << 64) - 1, around.stall_percent, around.spread, around.errors_per_mille
+        )
+        self.set_dram(self._dram)
 
     @exclusively
     def reset(self) -> None:
@@ -259,7 +258,9 @@ class RtlDevice(SharedDevice):
             raise DeviceError(f"the core's register bus does not answer at offset {offset:#x}")
         self._check_protocol()
         if response != 0:
-            raise DeviceError(f"there is no register at offset {offset:#x}")
+            raise DeviceError(
+                f"there is no register at offset {offset:#x}, or the core is busy and takes none but a reset"
+            )
 
     def _check_protocol(self) -> None:
         if self.violation is not None:
@@ -275,13 +276,13 @@ class RtlDevice(SharedDevice):
         """
         end = time.monotonic() + deadline
         try:
-            while self._library.npu_running(self._model):
+            while self.running:
                 left = _CHUNK if self.max_cycles is None else min(_CHUNK, self.max_cycles - self.cycles)
                 if left <= 0:
                     raise DeviceError(f"the core is still busy after {self.cycles} cycles; {self._last()}")
                 self._library.npu_run(self._model, left)
                 self._check_protocol()
-                if time.monotonic() > end and self._library.npu_running(self._model):
+                if time.monotonic() > end and self.running:
                     raise DeviceError(
                         f"the core is still busy after {deadline:g} s, in cycle {self.cycles}; {self._last()}"
                     )
@@ -289,8 +290,24 @@ class RtlDevice(SharedDevice):
             self._library.npu_flush_vcd(self._model)
         self._check_protocol()
 
+    @exclusively
+    def step(self, cycles: int) -> None:
+        """Step the core for at most so many cycles, as long as a program runs.
+
+        Raises:
+            DeviceError: when the core breaks a rule of its buses.
+        """
+        self._library.npu_run(self._model, cycles)
+        self._check_protocol()
+
     def _last(self) -> str:
         return f"the last event or bus transfer was in cycle {self._library.npu_last_activity(self._model)}"
+
+    @property
+    @exclusively
+    def running(self) -> bool:
+        """Whether a program runs."""
+        return bool(self._library.npu_running(self._model))
 
     @property
     @exclusively

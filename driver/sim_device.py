@@ -16,7 +16,8 @@ from npukit.isa.instructions import (
     Vector,
     decode,
 )
-from npukit.isa.registers import COUNTERS, REGISTERS, ErrorCause, address_of
+from npukit.isa.legality import illegal_mode
+from npukit.isa.registers import COUNTERS, REGISTERS, ControlBit, ErrorCause, StatusBit, address_of
 from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import dram_operand, operands
 from npukit.sim.dram import AnyDram, DramModel
@@ -27,8 +28,7 @@ from numpy.typing import NDArray
 __all__ = ["SimDevice", "token_overflow"]
 
 _BYTES = INSTRUCTION_BITS // 8
-_START, _RESET = 1, 2
-_DONE, _ERROR = 2, 4
+_DONE, _ERROR = 1 << StatusBit.DONE, 1 << StatusBit.ERROR
 
 
 class SimDevice(SharedDevice):
@@ -132,9 +132,9 @@ class SimDevice(SharedDevice):
         if register is None or not 0 <= value < 1 << 32:
             raise DeviceError(f"there is no register at offset {offset:#x} for the value {value}")
         if register.name == "CONTROL":
-            if value & _RESET:
+            if value >> ControlBit.RESET & 1:
                 self.reset()
-            elif value & _START:
+            elif value >> ControlBit.START & 1:
                 self._run()
         elif register.access == "rw":
             self._registers[offset] = value
@@ -152,10 +152,13 @@ class SimDevice(SharedDevice):
             instructions = []
             for index in range(len(code) // _BYTES):
                 try:
-                    instructions.append(decode(code[index * _BYTES : (index + 1) * _BYTES]))
+                    instruction = decode(code[index * _BYTES : (index + 1) * _BYTES])
                 except InstructionError:
+                    instruction = None
+                if instruction is None or illegal_mode(self._config, instruction) is not None:
                     self._fail(ErrorCause.ILLEGAL_INSTRUCTION, index)
                     return None
+                instructions.append(instruction)
             self._decoded[code] = tuple(instructions)
         return self._decoded[code]
 

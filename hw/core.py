@@ -57,16 +57,26 @@ class Core(wiring.Component):
         m.submodules.registers = registers = RegisterFile(self._config.hash)
         wiring.connect(m, wiring.flipped(self.s_axil), registers.bus)
         inner = Machine(self._config)
-        m.submodules.machine = ResetInserter(registers.reset_core)(inner)
+        # AXI knows no way to take a burst back: a reset waits until those that are on the bus have ended
+        resetting, reset = Signal(), Signal()
+        with m.If(registers.reset_core):
+            m.d.sync += resetting.eq(1)
+        with m.If(reset):
+            m.d.sync += resetting.eq(0)
+        m.d.sync += reset.eq(resetting & ~reset & ~inner.running & inner.quiet)
+        m.submodules.machine = ResetInserter(reset)(inner)
         wiring.connect(m, wiring.flipped(self.m_axi), inner.m_axi)
         m.d.comb += [
             inner.start.eq(registers.start),
+            inner.abort.eq(resetting),
+            registers.busy.eq(inner.running | resetting),
+            registers.clear.eq(reset),
             inner.hash_matches.eq(registers.wide("PROGRAM_HASH") == self._config.hash),
             inner.program.eq(registers.wide("PROGRAM")),
             inner.length.eq(registers.value("PROGRAM_LENGTH")),
             inner.base.eq(registers.wide("BASE")),
             inner.limit.eq(registers.wide("LIMIT")),
-            registers.value("STATUS").eq(Cat(inner.running, inner.finished, inner.errors.any())),
+            registers.value("STATUS").eq(Cat(registers.busy, inner.finished, inner.errors.any())),
             registers.value("ERROR").eq(inner.errors),
             registers.value("ERROR_INDEX").eq(inner.error_index),
             self.trace_running.eq(inner.running),
@@ -82,7 +92,11 @@ class Core(wiring.Component):
 
 
 class Machine(wiring.Component):
-    """All but the registers; the reset of the core clears it."""
+    """All but the registers; the reset of the core clears it.
+
+    Members: `start` with what the registers hold, which must not change until `running` falls; `abort`: end the program
+    as after an error; `quiet`: no burst is outstanding.
+    """
 
     def __init__(self, config: NpuConfig) -> None:
         self._config = config
@@ -91,6 +105,8 @@ class Machine(wiring.Component):
             {
                 "m_axi": Out(axi4_signature(config.bus_bytes)),
                 "start": In(1),
+                "abort": In(1),
+                "quiet": Out(1),
                 "hash_matches": In(1),
                 "program": In(64),
                 "length": In(32),
@@ -133,7 +149,6 @@ class Machine(wiring.Component):
             fetch.stop.eq(stop),
             self.running.eq(fetch.running),
             tokens.clear.eq(fetch.start),
-            ports.clear.eq(0),
         ]
         m.d.sync += self.trace_done.eq(fetch.done)
         with m.If(fetch.done):
@@ -144,7 +159,7 @@ class Machine(wiring.Component):
         idle = self._queues(m, fetch, tokens, ports, engines, stop)
         reads = self._reads(m, fetch, load, stop)
         writes = self._writes(m, store, stop)
-        m.d.comb += [fetch.idle.eq(idle), fetch.quiet.eq(~reads & ~writes)]
+        m.d.comb += [fetch.idle.eq(idle), self.quiet.eq(~reads & ~writes), fetch.quiet.eq(self.quiet)]
         outside = self._memories(m, load, matrix, vector, store)
         self._port_masks(m, ports, load, matrix, vector, store)
         foreign = ErrorSource(ErrorCause.CONFIGURATION), begin & ~self.hash_matches
@@ -251,7 +266,7 @@ class Machine(wiring.Component):
             log.end.eq(self.trace_end),
             self.errors.eq(log.errors),
             self.error_index.eq(log.index),
-            stop.eq(log.stop),
+            stop.eq(log.stop | self.abort),
         ]
 
     # ---- bus

@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
-from npukit.hw.layout import without_meaning
+from npukit.hw.legality import refused
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, INSTRUCTION_BITS, OPCODE_FIELD, OPCODES, End
 from npukit.isa.timing import INSTRUCTION_BYTES, Timing
@@ -111,7 +111,7 @@ class FetchUnit(wiring.Component):
                 with m.If(opcode == kind.opcode):
                     m.d.comb += [wanted.eq(1 << kind.engine), known.eq(1)]
         m.d.comb += [
-            self.illegal.eq(present & without_meaning(self.instruction)),
+            self.illegal.eq(present & refused(self._config, self.instruction)),
             self.missing_end.eq(active & ((present & (known | is_end) & (is_end != final)) | (self.length == 0))),
             self.done.eq(self.running & Mux(self.stop, self.quiet, present & is_end & final & self.idle)),
             self.stall.eq(present & known & ~self.stop & ((wanted & self.ready) == 0)),

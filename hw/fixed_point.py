@@ -8,12 +8,12 @@ __all__ = ["divide_by_power_of_two", "high_product", "left_shift", "right_shift"
 
 
 def left_shift(shift: Bits) -> Bits:
-    """What a signed(8) `shift` shifts to the left, 0 to 127."""
-    return Mux(shift[7], 0, shift[:7])
+    """What a signed(8) `shift` shifts to the left: 0 to 31, the low 5 bits of a positive one."""
+    return Mux(shift[7], 0, shift[:5])
 
 
 def right_shift(shift: Bits) -> Bits:
-    """What a signed(8) `shift` from -31 on shifts to the right, 0 to 31."""
+    """What a signed(8) `shift` shifts to the right: 0 to 31, the low 5 bits of a negative one's magnitude."""
     return Mux(shift[7], (-shift)[:5], 0)
 
 

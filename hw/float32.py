@@ -1,8 +1,8 @@
 """Pieces of binary32 arithmetic that the vector lanes share.
 
 A number is a significand times 2**(exponent - 150), the exponent biased as in the format: then a
-normal number's significand is its 24 bits as a whole number. Operands with exponent field 0 count as 0;
-infinities and NaN are not provided for.
+normal number's significand is its 24 bits as a whole number. Operands with exponent field 0 count as 0, and
+255 is an exponent as any other: there are no infinities and no NaN. Nor have exponents of sums limits.
 
 Functions that take a `Pipeline` add registers; the others are combinational. Sums are kept exact enough
 to be rounded once: `align`, add, `round_sum` is a fused multiply-add after its multiplication.

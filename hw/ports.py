@@ -22,14 +22,14 @@ class PortOwners(wiring.Component):
     """Grants all ports of a start at once, in the order of the engines; overlapping holders of one engine share.
 
     Members, for each engine e: request_<e> with want_<e>_<kind> masks; grant_<e>, in the same cycle;
-    free_<e>_<kind>: masks of ports that one instruction lets go, seen in the next cycle. clear: all free.
+    free_<e>_<kind>: masks of ports that one instruction lets go, seen in the next cycle.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self._counts = port_counts(config)
         timing = Timing(config)
         self._holder_bits = bits_for(max(timing.matrix_active, timing.vector_active))
-        members = {"clear": In(1)}
+        members = {}
         for engine in range(len(ENGINES)):
             members |= {f"request_{engine}": In(1), f"grant_{engine}": Out(1)}
             for kind, count in self._counts.items():
@@ -69,6 +69,4 @@ class PortOwners(wiring.Component):
                 m.d.sync += holders[k].eq(holders[k] + 1)
             with m.If(freed & ~got):
                 m.d.sync += holders[k].eq(holders[k] - 1)
-            with m.If(self.clear):
-                m.d.sync += holders[k].eq(0)
         return m

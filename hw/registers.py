@@ -4,11 +4,10 @@ from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from npukit.hw.axi import OKAY, SLAVE_ERROR, axi_lite_signature
-from npukit.isa.registers import COUNTERS, REGISTERS, Register, address_of
+from npukit.isa.registers import COUNTERS, REGISTERS, ControlBit, Register, address_of
 
 __all__ = ["RegisterFile"]
 
-_START, _RESET = 0, 1  # bits of CONTROL
 _FIRST_COUNTER = address_of(f"{COUNTERS[0][0].upper()}_LOW")
 """Counters lie behind all other registers, each with its low half first."""
 
@@ -22,15 +21,16 @@ class RegisterFile(wiring.Component):
     to data. One write and one read are in progress at a time. A register that does not exist
     answers SLVERR; one that may only be read ignores writes, one that may only be written reads as 0.
 
-    `reset_core` also gives `rw` registers their reset value. A write that sets both bits of CONTROL only
-    resets.
+    While `busy`, any write but one that sets CONTROL's reset bit answers SLVERR and changes nothing: addresses of
+    bursts on the bus hang on these registers. A write that sets both bits of CONTROL only resets.
 
     Args:
         config_hash: value of CONFIG_HASH, the hash of the core's configuration.
 
     Members:
         bus: AXI4-Lite.
-        start, reset_core: strobes of one cycle.
+        start, reset_core: strobes of one cycle. busy: a program runs, or a reset waits. clear: gives `rw` registers
+            their reset value.
         <register>: for each register but the counters' its name in lower case. Out for `rw`; In for `ro`: what a
             read returns. An input that nothing drives has its reset value, so IDENTITY, VERSION and
             CONFIG_HASH need no driver.
@@ -40,6 +40,8 @@ class RegisterFile(wiring.Component):
     bus: wiring.PureInterface
     start: Signal
     reset_core: Signal
+    busy: Signal
+    clear: Signal
 
     def __init__(self, config_hash: int = 0) -> None:
         self._plain = [one for one in REGISTERS if one.offset < _FIRST_COUNTER]
@@ -47,6 +49,8 @@ class RegisterFile(wiring.Component):
             "bus": In(axi_lite_signature()),
             "start": Out(1),
             "reset_core": Out(1),
+            "busy": In(1),
+            "clear": In(1),
             "counter_reading": Out(1),
             "counter_index": Out(range(len(COUNTERS))),
             "counter": In(64),
@@ -89,20 +93,25 @@ class RegisterFile(wiring.Component):
         with m.If(bus.bvalid & bus.bready):
             m.d.sync += bus.bvalid.eq(0)
 
+        control, resets = Signal(), Signal()
+        m.d.comb += [
+            control.eq((word == address_of("CONTROL") // 4) & strobe[0]),
+            resets.eq(control & data[ControlBit.RESET]),
+        ]
         with m.If(has_address & has_data):
             m.d.sync += [has_address.eq(0), has_data.eq(0), bus.bvalid.eq(1), bus.bresp.eq(SLAVE_ERROR)]
-            with m.Switch(word):
-                for register in REGISTERS:
-                    with m.Case(register.offset // 4):
-                        m.d.sync += bus.bresp.eq(OKAY)
-                        if register.access == "rw":
-                            self._assign(m, register, data, strobe)
-            control = (word == address_of("CONTROL") // 4) & strobe[0]
+            with m.If(~self.busy | resets):
+                with m.Switch(word):
+                    for register in REGISTERS:
+                        with m.Case(register.offset // 4):
+                            m.d.sync += bus.bresp.eq(OKAY)
+                            if register.access == "rw":
+                                self._assign(m, register, data, strobe)
             m.d.comb += [
-                self.reset_core.eq(control & data[_RESET]),
-                self.start.eq(control & data[_START] & ~data[_RESET]),
+                self.reset_core.eq(resets),
+                self.start.eq(control & data[ControlBit.START] & ~resets & ~self.busy),
             ]
-        with m.If(self.reset_core):
+        with m.If(self.clear):
             m.d.sync += [self.value(one.name).eq(one.reset) for one in REGISTERS if one.access == "rw"]
 
     def _assign(self, m: Module, register: Register, data: Signal, strobe: Signal) -> None:

@@ -14,9 +14,9 @@ __all__ = ["RequantizeLane"]
 class RequantizeLane(wiring.Component):
     """Requantisation: an accumulator, scaled and rounded, plus a zero point, clamped.
 
-    With `fixed` 0 it is ONNX Runtime's, clamp(rne(f32(f32(acc + bias) * multiplier)) + zero_point), for any
-    finite multiplier. With `fixed` 1 it is TensorFlow Lite's, with its two roundings, for a shift from
-    -31 to 30.
+    With `fixed` 0 it is ONNX Runtime's, clamp(rne(f32(f32(acc + bias) * multiplier)) + zero_point). With `fixed` 1 it
+    is TensorFlow Lite's, with its two roundings. Multipliers that are not finite and shifts outside of -31 to 30 have
+    a meaning, too: `docs/numerics.md`, "Parameters of any bits".
 
     A float product is a product of two significands of 24 bits, so one 32 x 32 multiplier serves both modes:
 

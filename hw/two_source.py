@@ -57,7 +57,7 @@ class TwoSourceLane(wiring.Component):
     One element a cycle, `latency` cycles from inputs to result. All inputs belong to one element and come
     together; successive elements may differ in all of them.
 
-    Float operands are normal numbers from 2**-64 to 2**64 in magnitude, or 0; shifts are from -31 to 30.
+    Float operands and shifts may be any bits: `docs/numerics.md`, "Parameters of any bits".
 
     Parameters:
         fixed: the lane has ADD_FIXED and MULTIPLY_FIXED.
@@ -266,7 +266,7 @@ class TwoSourceLane(wiring.Component):
         factor = register(0, Mux(multiply.at(0), self.multiplier.as_signed(), self.out_multiplier), "result_multiplier")
         m.submodules.scale_result = multiplier = Multiplier(32, 32)
         m.d.comb += [
-            multiplier.a.eq((total.at(9) << left_shift(shift.at(9))[:5])[:32].as_signed()),
+            multiplier.a.eq((total.at(9) << left_shift(shift.at(9)))[:32].as_signed()),
             multiplier.b.eq(factor.at(9)),
         ]
         scaled = pipe.value(9 + multiplier.latency, multiplier.product, "result_scaled").at(12)

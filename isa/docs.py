@@ -39,6 +39,7 @@ from npukit.isa.instructions import (
     fields_of,
 )
 from npukit.isa.layout import Layout, LayoutDim
+from npukit.isa.legality import LOAD_MEMORIES, SECOND_SOURCE_MEMORIES, memory_names, ways_of
 from npukit.isa.program import MAGIC, VERSION, Capture, NodeInfo, Program, TensorInfo
 from npukit.isa.registers import COUNTERS, ERRORS, REGISTERS
 
@@ -220,6 +221,26 @@ def _instructions() -> Iterator[str]:
         yield from _instruction(kind)
 
 
+def _legality() -> Iterator[str]:
+    yield "### Legal modes"
+    yield ""
+    yield (
+        "An instruction is illegal by itself, whatever else a program holds, if it has an opcode, operation, memory or "
+        "bit without meaning, or one of these:"
+    )
+    yield ""
+    yield "- an operation that the configuration does not have, or memories that it may not use (below, with each);"
+    yield f"- a second source outside of {memory_names(SECOND_SOURCE_MEMORIES)}; `transpose` other than 0;"
+    yield "- a window operation whose `a_stride_x` is not 0, or whose window exceeds `max_window`;"
+    loads = memory_names(LOAD_MEMORIES)
+    yield f"- a LOAD to another memory than {loads}; one to PAR with a border, or with a DRAM address or stride that"
+    yield "  is no multiple of a PAR word;"
+    yield "- a token from or for its own engine; an END with tokens or `drain`."
+    yield ""
+    yield "Fields that an operation does not use have no effect, but for FILL's `a_memory`."
+    yield ""
+
+
 def _place(field: LaneField) -> str:
     if field.is_float:
         return "fp32"
@@ -251,7 +272,7 @@ def _operation(operation: Operation) -> Iterator[str]:
     if operation is Operation.FILL:
         sources = "no source"
     window = ", a window" if operation in WINDOW_OPERATIONS else ""
-    yield f"Code {operation.value}; {sources}{window}."
+    yield f"Code {operation.value}; {sources}{window}; {ways_of(operation)}."
     yield ""
     for dtype in DTYPES:
         config = NpuConfig(dtype=dtype)
@@ -359,7 +380,7 @@ def generate() -> str:
         "Generated from `isa/` by `python -m npukit.isa.docs`; edit the declarations there.",
         "",
     ]
-    for section in (_configuration, _instructions, _operations, _registers, _container, _assembly):
+    for section in (_configuration, _instructions, _legality, _operations, _registers, _container, _assembly):
         lines += section()
     return "\n".join(lines) + "\n"
 

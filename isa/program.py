@@ -2,17 +2,24 @@
 
 File: magic, version (4 bytes), SHA-256 of all that follows, length of the JSON head (8 bytes), JSON
 head, instructions, constants. Reading one parses JSON and bytes; nothing in it is ever executed.
+
+A head is read against its schema: whatever it holds, it is refused, or every index in it is one of something that is
+there, every box lies in its tensor, and every tensor in DRAM. That the instructions are legal is the judge's matter.
 """
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from math import prod
 from typing import Any
 
+from npukit.isa import schema
 from npukit.isa.config import ConfigError, NpuConfig
-from npukit.isa.instructions import INSTRUCTION_BITS, Instruction, InstructionError, decode, encode
+from npukit.isa.instructions import INSTRUCTION_BITS, Instruction, InstructionError, Vector, decode, encode
 from npukit.isa.layout import Layout, LayoutDim
+from npukit.isa.schema import MOST, SchemaError
 
 __all__ = ["MAGIC", "VERSION", "Capture", "NodeInfo", "Program", "ProgramError", "TensorInfo"]
 
@@ -120,7 +127,11 @@ class Program:
         return next(tensor for tensor in self.tensors if tensor.name == name)
 
     def to_bytes(self) -> bytes:
-        """The program as a file."""
+        """The program as a file.
+
+        Raises:
+            ProgramError: when its tables are longer than a file's head may be.
+        """
         code = self.code
         head = {
             "name": self.name,
@@ -136,15 +147,30 @@ class Program:
             "aliases": self.aliases,
         }
         text = json.dumps(head, separators=(",", ":")).encode()
+        _check_head(len(text))
         body = len(text).to_bytes(8, "little") + text + code + self.constants
         return MAGIC + VERSION.to_bytes(4, "little") + hashlib.sha256(body).digest() + body
 
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of host memory that running it takes at most, roughly: for its DRAM, what the judge keeps of it, and
+        its tensors on their way in and out."""
+        config = self.config
+        words = self.dram_bytes // config.word_bytes
+        found = 2 * self.dram_bytes + 8 * words  # a device's memory grows by doubling; a writer and a reader
+        for tensor in self.tensors:
+            loops = prod(dim.size for dim in tensor.layout.dims)
+            found += _INDEX_BYTES * loops + 8 * (tensor.layout.elements + prod(tensor.shape))
+        for view, _, _ in self.captured.values():
+            found += 4 * config.element_bytes * _image_elements(config, view)
+        return found
+
     @classmethod
     def from_bytes(cls, data: bytes) -> "Program":
-        """Read a program file.
+        """Read a program file. Nothing is allocated for what it only announces; see `host_bytes`.
 
         Raises:
-            ProgramError: not a program, another version, cut short, or any byte changed.
+            ProgramError: not a program, another version, cut short, any byte changed, or a head that breaks its schema.
         """
         if data[: len(MAGIC)] != MAGIC[: len(data)] or not data:
             raise ProgramError("not an npukit program: the file does not begin with its magic")
@@ -157,60 +183,224 @@ class Program:
         body = data[at + 36 :]
         if hashlib.sha256(body).digest() != data[at + 4 : at + 36]:
             raise ProgramError("the program's digest does not match: the file is damaged or cut short")
+        length = int.from_bytes(body[:8], "little")
+        if length > len(body) - 8:
+            raise ProgramError(f"the program's contents break the format: its head has {length} of {len(body)} bytes")
+        _check_head(length)
         try:
-            return cls._from_body(body)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+            return cls._from_body(body, length)
+        except (ConfigError, InstructionError, SchemaError) as error:
             raise ProgramError(f"the program's contents break the format: {error}") from None
 
     @classmethod
-    def _from_body(cls, body: bytes) -> "Program":
-        length = int.from_bytes(body[:8], "little")
-        head: dict[str, Any] = json.loads(body[8 : 8 + length])
-        config = NpuConfig.from_dict(head["config"])
+    def _from_body(cls, body: bytes, length: int) -> "Program":
+        start = 8 + length
+        head = schema.record(schema.parse(body[8:start]), _HEAD, "the head")
+        config = NpuConfig.from_dict(schema.record(head["config"], [one.name for one in fields(NpuConfig)], "config"))
         if f"{config.hash:016x}" != head["config_hash"]:
             raise ConfigError("the stored configuration hash is not the configuration's")
-        start = 8 + length
-        end = start + head["instructions"] * _BYTES
-        if len(body) != end + head["constants"]:
-            raise InstructionError(f"{len(body)} bytes where {end + head['constants']} were announced")
-        nodes = tuple(_node(entry) for entry in head["nodes"])
-        for node in nodes:
-            if not node.runs or any(not 0 <= first < end < head["instructions"] for first, end in node.runs):
-                raise ValueError(f"node {node.name} has the instructions {node.runs}")
+        count = schema.whole(head["instructions"], 0, len(body), "instructions")
+        end = start + count * _BYTES
+        dram_bytes = schema.whole(head["dram_bytes"], 0, MOST, "dram_bytes")
+        size = schema.whole(head["constants"], 0, dram_bytes, "constants")
+        if len(body) != end + size:
+            raise InstructionError(f"{len(body)} bytes where {end + size} were announced")
+        instructions = tuple(decode(body[at : at + _BYTES]) for at in range(start, end, _BYTES))
+        captured = _read_captured(config, head["captured"])
         return cls(
             config=config,
-            instructions=tuple(decode(body[at : at + _BYTES]) for at in range(start, end, _BYTES)),
+            instructions=instructions,
             constants=body[end:],
-            dram_bytes=int(head["dram_bytes"]),
-            tensors=tuple(_tensor(entry) for entry in head["tensors"]),
-            nodes=nodes,
-            captures=tuple(Capture(*entry) for entry in head["captures"]),
-            captured={
-                name: (tuple(view), tuple(shape), dtype) for name, (view, shape, dtype) in head["captured"].items()
-            },
-            aliases={name: (source, tuple(shape)) for name, (source, shape) in head["aliases"].items()},
-            name=head["name"],
+            dram_bytes=dram_bytes,
+            tensors=_read_tensors(config, dram_bytes, head["tensors"]),
+            nodes=_read_nodes(count, head["nodes"]),
+            captures=_read_captures(config, instructions, captured, head["captures"]),
+            captured=captured,
+            aliases=_read_aliases(captured, head["aliases"]),
+            name=schema.text(head["name"], "name"),
         )
 
 
-def _tensor(entry: dict[str, Any]) -> TensorInfo:
-    raw = entry["layout"]
+_HEAD = (
+    "name", "config", "config_hash", "instructions", "constants", "dram_bytes", "tensors", "nodes", "captures",
+    "captured", "aliases",
+)  # fmt: skip
+_ROLES = ("input", "output", "internal")
+_DTYPES = {"int8": ("int8", "uint8"), "bf16": ("float32",)}
+"""What the framework's tensors may be, by the machine's data type."""
+_MOST_HEAD = 1 << 25
+"""Bytes of a head; read as JSON, they take up to 24 times as much memory."""
+_INDEX_BYTES = 48
+"""Host memory for each element of a tensor's image while it is put in order."""
+_MOST_DIMS = 16
+"""Loops of a layout and axes of a tensor; numpy has 64."""
+
+
+def _check_head(length: int) -> None:
+    if length > _MOST_HEAD:
+        raise ProgramError(
+            f"the program's head has {length} bytes; at most {_MOST_HEAD} are supported: split the model"
+        )
+
+
+def _image_elements(config: NpuConfig, view: Sequence[int]) -> int:
+    """Elements of a captured tensor as it is collected, its channels filled up to whole blocks."""
+    batch, channels, height, width = view
+    return batch * -(-channels // config.array) * config.array * height * width
+
+
+def _read_layout(value: Any, place: str) -> Layout:
+    raw = schema.record(value, [one.name for one in fields(Layout)], place, optional=("length",))
+    shape = schema.shape(raw["shape"], place, "shape")
+    names = [one.name for one in fields(LayoutDim)]
+    dims = []
+    for number, entry in enumerate(schema.items(raw["dims"], place, "dims")):
+        inner = f"{place}.dims[{number}]"
+        dim = schema.record(entry, names, inner)
+        dims.append(
+            LayoutDim(
+                size=schema.whole(dim["size"], 1, MOST, inner, "size"),
+                axis=schema.whole(dim["axis"], 0, len(shape) - 1, inner, "axis"),
+                step=schema.whole(dim["step"], -(1 << 31), 1 << 31, inner, "step"),
+                stride=schema.whole(dim["stride"], 0, MOST, inner, "stride"),
+            )
+        )
+    if max(len(shape), len(dims)) > _MOST_DIMS:
+        raise SchemaError(f"{place} has {len(shape)} axes and {len(dims)} loops; at most {_MOST_DIMS} are supported")
+    origin = schema.items(raw["origin"], place, "origin", len(shape))
+    for start in origin:
+        schema.whole(start, -(1 << 31), 1 << 31, place, "origin")
     layout = Layout(
-        shape=tuple(raw["shape"]),
-        dims=tuple(LayoutDim(**dim) for dim in raw["dims"]),
-        origin=tuple(raw["origin"]),
-        pad=raw["pad"],
-        length=raw.get("length", 0),
+        shape=shape,
+        dims=tuple(dims),
+        origin=tuple(origin),
+        pad=schema.whole(raw["pad"], -(1 << 15), (1 << 16) - 1, place, "pad"),
+        length=schema.whole(raw.get("length", 0), 0, MOST, place, "length"),
     )
-    return TensorInfo(**{**entry, "shape": tuple(entry["shape"]), "layout": layout})
+    places = prod(dim.size for dim in layout.dims)
+    if places > layout.elements:
+        raise SchemaError(f"{place} has loops over {places} places of an image of {layout.elements} elements")
+    return layout
 
 
-def _node(entry: dict[str, Any]) -> NodeInfo:
-    return NodeInfo(
-        **{
-            **entry,
-            "inputs": tuple(tuple(shape) for shape in entry["inputs"]),
-            "runs": tuple((first, end) for first, end in entry["runs"]),
-            "output": tuple(entry["output"]),
-        }
-    )
+def _read_tensors(config: NpuConfig, dram_bytes: int, value: Any) -> tuple[TensorInfo, ...]:
+    names = [one.name for one in fields(TensorInfo)]
+    dtypes = _DTYPES[config.dtype]
+    low, high = (-128, 127) if config.dtype == "int8" else (0, (1 << 16) - 1)
+    found: dict[str, TensorInfo] = {}
+    for number, entry in enumerate(schema.items(value, "tensors")):
+        place = f"tensors[{number}]"
+        raw = schema.record(entry, names, place, optional=("flip",))
+        layout = _read_layout(raw["layout"], f"{place}.layout")
+        schema.whole(layout.pad, low, high, place, "layout.pad")
+        tensor = TensorInfo(
+            name=schema.text(raw["name"], place, "name"),
+            role=schema.one_of(raw["role"], _ROLES, place, "role"),
+            dtype=schema.one_of(raw["dtype"], dtypes, place, "dtype"),
+            shape=schema.shape(raw["shape"], place, "shape"),
+            address=schema.whole(raw["address"], 0, MOST, place, "address"),
+            layout=layout,
+            flip=schema.flag(raw.get("flip", False), place, "flip"),
+        )
+        if tensor.flip != (tensor.dtype == "uint8"):
+            raise SchemaError(f"{place}.flip must be true for uint8, and for nothing else")
+        if prod(tensor.shape) != prod(layout.shape) or len(tensor.shape) > _MOST_DIMS:
+            raise SchemaError(f"{place} has the shape {tensor.shape}, and its layout {layout.shape}")
+        end = tensor.address + layout.elements * config.element_bytes
+        if end > dram_bytes:
+            raise SchemaError(f"{place} ends at byte {end} of {dram_bytes} bytes of DRAM")
+        if tensor.name in found:
+            raise SchemaError(f"{place}.name is another tensor's as well: {tensor.name!r}")
+        found[tensor.name] = tensor
+    return tuple(found.values())
+
+
+def _read_nodes(count: int, value: Any) -> tuple[NodeInfo, ...]:
+    names = [one.name for one in fields(NodeInfo)]
+    found = []
+    owned: list[tuple[int, int, int]] = []
+    for number, entry in enumerate(schema.items(value, "nodes")):
+        place = f"nodes[{number}]"
+        raw = schema.record(entry, names, place)
+        runs = []
+        for run in schema.items(raw["runs"], place, "runs"):
+            first, end = schema.items(run, place, "runs", 2)
+            schema.whole(first, 0, count - 1, place, "runs")
+            runs.append((first, schema.whole(end, first + 1, count - 1, place, "runs")))
+        if not runs or runs != sorted(runs):
+            raise SchemaError(f"{place}.runs must be one or more runs of instructions, in order")
+        owned += [(*run, number) for run in runs]
+        inputs = schema.items(raw["inputs"], place, "inputs")
+        found.append(
+            NodeInfo(
+                name=schema.text(raw["name"], place, "name"),
+                op=schema.text(raw["op"], place, "op"),
+                inputs=tuple(schema.shape(shape, place, "inputs") for shape in inputs),
+                output=schema.shape(raw["output"], place, "output"),
+                macs=schema.whole(raw["macs"], 0, MOST, place, "macs"),
+                runs=tuple(runs),
+            )
+        )
+    owned.sort()
+    for (_, end, one), (first, _, other) in zip(owned, owned[1:], strict=False):
+        if first < end:
+            raise SchemaError(f"nodes[{one}] and nodes[{other}] both have instruction {first}")
+    return tuple(found)
+
+
+def _read_captured(config: NpuConfig, value: Any) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], str]]:
+    found = {}
+    for name, entry in schema.mapping(value, "captured").items():
+        place = f"captured[{name!r}]"
+        view, shape, dtype = schema.items(entry, place, length=3)
+        view = schema.shape(schema.items(view, place, "view", 4), place, "view")
+        shape = schema.shape(shape, place, "shape")
+        if prod(view) != prod(shape) or len(shape) > _MOST_DIMS:
+            raise SchemaError(f"{place} has the view {view} and the shape {shape}")
+        found[name] = (view, shape, schema.one_of(dtype, _DTYPES[config.dtype], place, "dtype"))
+    return found
+
+
+def _read_captures(
+    config: NpuConfig, instructions: Sequence[Instruction], captured: dict[str, Any], value: Any
+) -> tuple[Capture, ...]:
+    names = [one.name for one in fields(Capture)]
+    found: dict[int, Capture] = {}
+    for number, entry in enumerate(schema.items(value, "captures")):
+        place = f"captures[{number}]"
+        capture = Capture(*schema.items(entry, place, length=len(names)))
+        schema.whole(capture.instruction, 0, len(instructions) - 1, place, "instruction")
+        one = instructions[capture.instruction]
+        if not isinstance(one, Vector) or capture.instruction in found:
+            raise SchemaError(f"{place}.instruction must be a VECTOR without another capture: {capture.instruction}")
+        schema.one_of(capture.tensor, captured, place, "tensor")
+        schema.flag(capture.rows_are_blocks, place, "rows_are_blocks")
+        batch, channels, height, width = captured[capture.tensor][0]
+        blocks, rows = (one.height, one.blocks) if capture.rows_are_blocks else (one.blocks, one.height)
+        for name in ("batch", "block", "y", "x"):
+            schema.whole(getattr(capture, name), 0, MOST, place, name)
+        for name in ("step_y", "step_x"):
+            schema.whole(getattr(capture, name), 1, MOST, place, name)
+        ends = (
+            (capture.batch, batch),
+            (capture.block + blocks - 1, -(-channels // config.array)),
+            (capture.y + (rows - 1) * capture.step_y, height),
+            (capture.x + (one.width - 1) * capture.step_x, width),
+        )
+        if any(last >= size for last, size in ends):
+            raise SchemaError(f"{place} ends at (batch, block, y, x) {ends} of the sizes beside them")
+        found[capture.instruction] = capture
+    return tuple(found.values())
+
+
+def _read_aliases(captured: dict[str, Any], value: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+    found = {}
+    for name, entry in schema.mapping(value, "aliases").items():
+        place = f"aliases[{name!r}]"
+        source, shape = schema.items(entry, place, length=2)
+        schema.one_of(source, captured, place, "source")
+        shape = schema.shape(shape, place, "shape")
+        if prod(shape) != prod(captured[source][1]) or len(shape) > _MOST_DIMS or name in captured:
+            raise SchemaError(f"{place} does not reshape {source!r}, which has the shape {captured[source][1]}")
+        found[name] = (source, shape)
+    return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from npukit.isa.instructions import ENGINES
 
-__all__ = ["COUNTERS", "ERRORS", "REGISTERS", "ErrorCause", "Register", "address_of"]
+__all__ = ["COUNTERS", "ERRORS", "REGISTERS", "ControlBit", "ErrorCause", "Register", "StatusBit", "address_of"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,21 @@ class Register:
     access: str
     reset: int
     doc: str
+
+
+class ControlBit(enum.IntEnum):
+    """Bits of CONTROL."""
+
+    START = 0
+    RESET = 1
+
+
+class StatusBit(enum.IntEnum):
+    """Bits of STATUS."""
+
+    BUSY = 0
+    DONE = 1
+    ERROR = 2
 
 
 class ErrorCause(enum.IntEnum):
@@ -36,7 +51,7 @@ class ErrorCause(enum.IntEnum):
 
 
 ERRORS: dict[ErrorCause, str] = {
-    ErrorCause.ILLEGAL_INSTRUCTION: "an opcode, operation, memory or reserved bit without meaning",
+    ErrorCause.ILLEGAL_INSTRUCTION: "an opcode, field or reserved bit without meaning, or an illegal mode",
     ErrorCause.TOKEN_OVERFLOW: "a token counter went past 255",
     ErrorCause.ON_CHIP_ADDRESS: "an on-chip operand left its bank",
     ErrorCause.DRAM_ADDRESS: "a DRAM address at or past the limit register",
@@ -71,8 +86,13 @@ def _declare() -> tuple[Register, ...]:
         ("VERSION", "ro", 1, "version of instruction set and register map"),
         ("CONFIG_HASH_LOW", "ro", 0, "hash of the core's configuration"),
         ("CONFIG_HASH_HIGH", "ro", 0, "high half"),
-        ("CONTROL", "wo", 0, "bit 0: start; bit 1: reset the core and clear errors"),
-        ("STATUS", "ro", 0, "bit 0: busy; bit 1: done; bit 2: error"),
+        (
+            "CONTROL",
+            "wo",
+            0,
+            "bit 0: start; bit 1: reset: end the bursts on the bus, then clear errors and all registers",
+        ),
+        ("STATUS", "ro", 0, "bit 0: busy: a program runs, or a reset waits for bursts; bit 1: done; bit 2: error"),
         ("ERROR", "ro", 0, "sticky causes, see the table of errors"),
         ("ERROR_INDEX", "ro", 0, "number of the instruction that raised the first error"),
         ("PROGRAM_HASH_LOW", "rw", 0, "configuration hash for which the program was compiled"),

@@ -1,8 +1,9 @@
 """Which words an instruction touches: one statement for the functional simulator and the judge."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 from npukit.isa.config import NpuConfig
@@ -10,7 +11,7 @@ from npukit.isa.descriptors import descriptor_words, parameter_words
 from npukit.isa.instructions import Instruction, Load, Matrix, Memory, Store, Vector
 from numpy.typing import NDArray
 
-__all__ = ["Operand", "bank_depth", "dram_operand", "operands"]
+__all__ = ["Operand", "bank_depth", "boxes", "dram_operand", "operands"]
 
 Loop = tuple[int, int]
 """(count, stride in words)"""
@@ -75,6 +76,62 @@ class Operand:
         """Places of the loops."""
         return prod(count for count, _ in self.loops)
 
+    @cached_property
+    def repeats(self) -> bool:
+        """Whether the loops come to a word twice."""
+        if self.run is not None:
+            return self.run[1] - self.run[0] != self.count
+        low, high = self.extent
+        if self.count > high - low + 1:
+            return True
+        if self.memory is None:  # rows of words that follow each other: there may be too many words to look at each
+            rows = np.sort(self.part(len(self.loops) - 1, 0, 1).words().reshape(-1))
+            return bool((np.diff(rows) < self.loops[-1][0]).any())
+        return np.unique(self.words()).size != self.count
+
+    def part(self, axis: int, first: int, end: int) -> "Operand":
+        """The operand with only the passes `first` to `end` - 1 of one loop."""
+        count, stride = self.loops[axis]
+        if (first, end) == (0, count):
+            return self
+        offset = self.offset + first * stride
+        if self.wrap:
+            mask = (1 << self.wrap) - 1
+            offset = (self.offset & ~mask) | (offset & mask)
+        loops = (*self.loops[:axis], (end - first, stride), *self.loops[axis + 1 :])
+        return Operand(self.name, self.memory, self.bank, offset, loops, self.wrap, self.write)
+
+    def box(self, ranges: Sequence[tuple[int, int]]) -> "Operand":
+        """The operand with only those passes of its first loops."""
+        found = self
+        for axis, (first, end) in enumerate(ranges):
+            found = found.part(axis, first, end)
+        return found
+
+    def distinct(self) -> slice | NDArray[np.int64]:
+        """The words by address, each once and in order: a slice where they follow each other, which is much faster.
+
+        Takes time and memory by the words between the least and the greatest, however long the loops are.
+        """
+        if self.run is not None:
+            return slice(*self.run)
+        low, high = self.extent
+        ring = 1 << self.wrap if self.wraps else 0
+        touched = np.zeros(high - low + 1, np.bool_)
+        touched[self.offset - low] = True
+        for count, stride in self.loops:
+            if ring:
+                stride %= ring
+                count = min(count, ring // gcd(stride, ring))
+            elif stride == 0:
+                count = 1
+            done = 1
+            while done < count:  # what the first passes touch, moved on, is what as many further ones do
+                more = min(done, count - done)
+                touched |= _moved(touched, more * stride, bool(ring))
+                done += more
+        return np.nonzero(touched)[0] + low
+
     def words(self) -> NDArray[np.int64]:
         """Word addresses, shaped by the loops."""
         address = np.zeros((1,) * len(self.loops), np.int64)
@@ -87,6 +144,31 @@ class Operand:
             mask = (1 << self.wrap) - 1
             address = (self.offset & ~mask) | (address & mask)
         return address
+
+
+def boxes(counts: Sequence[int], most: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Loops in parts of at most `most` passes of the innermost, in order: the first pass of each loop, and one past the
+    last."""
+    inner = prod(counts[1:])
+    if prod(counts) <= most:
+        yield tuple((0, count) for count in counts)
+        return
+    step = max(1, most // inner)
+    for first in range(0, counts[0], step):
+        for rest in boxes(counts[1:], most):
+            yield (first, min(counts[0], first + step)), *rest
+
+
+def _moved(touched: NDArray[np.bool_], by: int, around: bool) -> NDArray[np.bool_]:
+    """The same places further up, or down; what leaves one end comes in at the other, or is lost."""
+    if around:
+        return np.roll(touched, by)
+    moved = np.zeros_like(touched)
+    if by >= 0:
+        moved[by:] = touched[: len(touched) - by]
+    else:
+        moved[:by] = touched[-by:]
+    return moved
 
 
 def bank_depth(config: NpuConfig, memory: Memory) -> tuple[int, int]:

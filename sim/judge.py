@@ -3,16 +3,18 @@
 Order between instructions is what tokens, drains and program order guarantee under any legal timing:
 `known[e]` of an instruction counts the instructions of engine e that must have ended before it issues.
 Engines execute in order and their writes happen in order.
+
+Whatever the instructions are, judging takes time and memory by the words of the memories and of DRAM that they touch:
+no loop is walked whose passes come to the same words again.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from npukit.isa.assembly import format_instruction
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import descriptor_words
 from npukit.isa.instructions import (
     ENGINES,
     Engine,
@@ -22,14 +24,20 @@ from npukit.isa.instructions import (
     Matrix,
     Memory,
     Store,
-    Vector,
     encode,
 )
+from npukit.isa.legality import illegal_mode
+from npukit.isa.limits import Limits
+from npukit.isa.program import Program
 from npukit.isa.timing import TOKEN_LIMIT
-from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands
+from npukit.sim.addressing import Operand, bank_depth, boxes, dram_operand, operands
+from npukit.sim.timing import least_cycles
 from numpy.typing import NDArray
 
-__all__ = ["Finding", "JudgeError", "judge", "refuse"]
+__all__ = ["Finding", "JudgeError", "judge", "judge_program", "refuse"]
+
+_PIECE = 1 << 20
+"""DRAM words that are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,7 @@ def judge(
     dram_bytes: int,
     initialised: Sequence[tuple[int, int]] = (),
     limit: int = 20,
+    cycles: int | None = None,
 ) -> list[Finding]:
     """Examine a program; an empty list means that it is sound.
 
@@ -75,8 +84,32 @@ def judge(
         dram_bytes: size of the DRAM range that the program may touch.
         initialised: (first byte, bytes) of the ranges that hold data when it starts.
         limit: findings after which to stop.
+        cycles: if not None, a program that keeps an engine at work for longer has a finding.
     """
-    return _Judge(config, instructions, dram_bytes, initialised, limit).run()
+    return _Judge(config, instructions, dram_bytes, initialised, limit, cycles).run()
+
+
+def judge_program(
+    program: Program, limits: Limits | None = None, initialised: Sequence[tuple[int, int]] | None = None
+) -> list[Finding]:
+    """Examine a program whose constants and inputs are in DRAM when it starts, or the ranges `initialised`, as above.
+
+    With `limits`, one that asks for more memory or cycles has a finding, before anything is allocated for it.
+    """
+    if limits is not None and program.host_bytes > limits.memory:
+        needed, most = -(-program.host_bytes >> 20), limits.memory / (1 << 20)
+        message = (
+            f"the program takes {needed} MiB of host memory for its {program.dram_bytes} bytes of DRAM and tensors, "
+            f"above the limit of {most:g} MiB: raise it with --max-memory, or Limits(memory=...), if you want that"
+        )
+        return [Finding("memory", (), message)]
+    if initialised is None:
+        size = program.config.element_bytes
+        inputs = [tensor for tensor in program.tensors if tensor.role == "input"]
+        initialised = [(tensor.address, tensor.layout.elements * size) for tensor in inputs]
+        initialised.append((0, len(program.constants)))
+    cycles = None if limits is None else limits.cycles
+    return judge(program.config, program.instructions, program.dram_bytes, initialised, cycles=cycles)
 
 
 class _Judge:
@@ -87,9 +120,11 @@ class _Judge:
         dram_bytes: int,
         initialised: Sequence[tuple[int, int]],
         limit: int,
+        cycles: int | None,
     ) -> None:
         self.config = config
         self.instructions = instructions
+        self.cycles = cycles
         self.dram_words = dram_bytes // config.word_bytes
         self.initialised = initialised
         self.limit = limit
@@ -104,6 +139,8 @@ class _Judge:
 
     def run(self) -> list[Finding]:
         self._static()
+        if not self.findings and self.cycles is not None:
+            self._length(self.cycles)
         if not self.findings:
             self._tokens()
         if not self.findings:
@@ -126,9 +163,12 @@ class _Judge:
         for index, instruction in enumerate(self.instructions):
             try:
                 encode(instruction)
-                self._modes(index, instruction)
             except InstructionError as error:
                 self._find("encoding", (index,), f"instruction {index}: {error}")
+                continue
+            illegal = illegal_mode(self.config, instruction)
+            if illegal is not None:
+                self._find("mode", (index,), f"{self._name(index)}: {illegal}")
                 continue
             accesses = operands(self.config, instruction)
             for operand in accesses:
@@ -145,56 +185,19 @@ class _Judge:
                         f"{self.dram_words} words",
                     )  # fmt: skip
 
-    def _modes(self, index: int, instruction: Instruction) -> None:
-        engine = instruction.engine
-        if engine is None:
-            if instruction.wait or instruction.signal or instruction.drain:
-                self._find("mode", (index,), f"{self._name(index)}: END takes and gives no tokens")
-            return
-        if (instruction.wait | instruction.signal) >> engine & 1:
-            self._find("mode", (index,), f"{self._name(index)}: an engine has no tokens with itself")
-        if isinstance(instruction, Load) and instruction.memory is Memory.ACC:
-            self._find("mode", (index,), f"{self._name(index)}: LOAD writes ACT, WGT or PAR, not ACC")
-        if isinstance(instruction, Load) and instruction.memory is Memory.PAR:
-            if instruction.pad_top or instruction.pad_bottom or instruction.pad_left or instruction.pad_right:
-                self._find("mode", (index,), f"{self._name(index)}: a LOAD to PAR has no border")
-            units = self.config.wide_word_units
-            places = (instruction.dram, instruction.dram_plane_stride, instruction.dram_row_stride)
-            if any(place % units for place in places):
-                self._find(
-                    "alignment", (index,),
-                    f"{self._name(index)}: a LOAD to PAR has its DRAM address and strides at multiples of a "
-                    f"PAR word, {units} ACT words, not {', '.join(map(str, places))}",
-                )  # fmt: skip
-        if isinstance(instruction, Vector):
-            self._vector_modes(index, instruction)
-
-    def _vector_modes(self, index: int, vector: Vector) -> None:
-        descriptor_words(self.config, vector)
-        name = vector.operation.name
-        accumulator_source = name in ("REQUANTIZE", "REQUANTIZE_FIXED")
-        either = name in ("COPY", "CONVERT", "SUM", "FILL")
-        allowed_out = (Memory.ACT, Memory.ACC) if either else (Memory.ACT,)
-        allowed_a = (Memory.ACC,) if accumulator_source else (Memory.ACT, Memory.ACC) if either else (Memory.ACT,)
-        if vector.out_memory not in allowed_out:
-            self._find("mode", (index,), f"{self._name(index)}: {name} cannot write {vector.out_memory.name}")
-        if vector.a_memory not in allowed_a or (vector.has_two_sources and vector.b_memory is not Memory.ACT):
-            self._find("mode", (index,), f"{self._name(index)}: {name} cannot read such a source")
-        if name == "COPY" and vector.a_memory is not vector.out_memory:
-            self._find("mode", (index,), f"{self._name(index)}: COPY stays in one memory; CONVERT crosses")
-        if name == "CONVERT" and vector.a_memory is vector.out_memory:
-            self._find("mode", (index,), f"{self._name(index)}: CONVERT crosses from one memory to the other")
-        if vector.transpose:
-            self._find("mode", (index,), f"{self._name(index)}: transpose is reserved")
-        if vector.is_window:
-            if vector.a_stride_x != 0:
-                self._find("mode", (index,), f"{self._name(index)}: a window operation has a_stride_x 0")
-            if max(vector.window_height, vector.window_width) > self.config.max_window:
-                self._find(
-                    "mode", (index,),
-                    f"{self._name(index)}: window {vector.window_height}x{vector.window_width} exceeds "
-                    f"max_window {self.config.max_window}",
-                )  # fmt: skip
+    def _length(self, most: int) -> None:
+        """Cycles of the engine that is at work for longest."""
+        busy = dict.fromkeys(ENGINES, 0)
+        for instruction in self.instructions:
+            if instruction.engine is not None:
+                busy[instruction.engine] += least_cycles(self.config, instruction)
+        engine = max(busy, key=lambda one: busy[one])
+        if busy[engine] > most:
+            self._find(
+                "cycles", (),
+                f"the program keeps {engine.name} at work for {busy[engine]} cycles, above the limit of {most}: raise "
+                "it with --max-cycles, or Limits(cycles=...), if you want that",
+            )  # fmt: skip
 
     def _bounds(self, index: int, operand: Operand) -> None:
         memory = operand.memory
@@ -258,14 +261,10 @@ class _Judge:
         signals: dict[tuple[int, int], list[int]], waits: dict[tuple[int, int], list[int]],
     ) -> None:  # fmt: skip
         """Count the tokens that could be there when this signal comes, whatever the timing."""
-        taken = 0
+        # waiters come in the order of their engine: if this one has surely ended, so have all before it
+        needed = len(signals[engine, target]) - TOKEN_LIMIT
         waiters = waits[engine, target]
-        for position in range(len(waiters) - 1, -1, -1):
-            # a waiter that must have ended before this instruction issued has taken its token
-            if self.number[waiters[position]] < self.known[index, target]:
-                taken = position + 1
-                break
-        if len(signals[engine, target]) + 1 - taken > TOKEN_LIMIT:
+        if needed >= 0 and (needed >= len(waiters) or self.number[waiters[needed]] >= self.known[index, target]):
             self._find(
                 "token overflow", (index,),
                 f"{self._name(index)} could be the signal number {TOKEN_LIMIT + 1} from {engine.name} "
@@ -289,33 +288,38 @@ class _Judge:
 
     def _overlap(self, index: int, reads: list[Operand], out: Operand) -> None:
         """Within one instruction: words written twice, or read after they may have been overwritten."""
-        run = out.run
-        alone = all((one.memory, one.bank) != (out.memory, out.bank) or one.memory is None for one in reads)
-        if run is not None and run[1] - run[0] == out.count and alone:
-            return
-        words = out.words()
-        flat = words.reshape(-1)
-        low, high = int(flat.min()), int(flat.max())
-        position = np.full(high - low + 1, -1, np.int64)
-        position[flat - low] = np.arange(flat.size)
-        if np.count_nonzero(position >= 0) != flat.size:
+        if out.repeats:
             self._find("overlap", (index,), f"{self._name(index)}: {out.name} holds a word twice")
             return
+        if isinstance(self.instructions[index], Matrix):
+            return
+        low, high = out.extent
         for access in reads:
-            if (access.memory, access.bank) != (out.memory, out.bank) or access.memory is None:
-                continue
-            if isinstance(self.instructions[index], Matrix):
-                continue
-            source = access.words()
-            order = np.arange(flat.size).reshape(words.shape)
-            order = order.reshape(words.shape + (1,) * (source.ndim - words.ndim))
-            inside = (source >= low) & (source <= high)
-            written = np.where(inside, position[np.where(inside, source - low, 0)], -1)
-            if ((written >= 0) & (written < order)).any():
+            least, greatest = access.extent
+            there = (access.memory, access.bank) == (out.memory, out.bank) and least <= high and greatest >= low
+            if access.memory is not None and there and self._written_before(access, out):
                 self._find(
                     "overlap", (index,),
                     f"{self._name(index)}: overwrites words of {access.name} before it reads them",
                 )  # fmt: skip
+
+    @staticmethod
+    def _written_before(source: Operand, out: Operand) -> bool:
+        """Whether a result is written to a word that a later result reads."""
+        low, high = out.extent
+        words = out.words()
+        order = np.arange(words.size).reshape(words.shape)
+        written = np.full(high - low + 1, words.size)
+        written[words - low] = order
+        grid = len(out.loops)
+        for position in np.ndindex(*(count for count, _ in source.loops[grid:])):
+            whole = [(0, count) for count, _ in out.loops]
+            part = source.box([*whole, *((index, index + 1) for index in position)])
+            read = part.words().reshape(words.shape) - low
+            inside = (read >= 0) & (read <= high - low)
+            if (written[read[inside]] < order[inside]).any():
+                return True
+        return False
 
 
 def _distinct(values: NDArray[np.integer]) -> NDArray[np.integer]:
@@ -324,43 +328,59 @@ def _distinct(values: NDArray[np.integer]) -> NDArray[np.integer]:
     return first if (values == first).all() else np.unique(values)
 
 
+class _Words:
+    """Words of a memory, or of DRAM: who wrote each last, and who has read it since, by the engines that can.
+
+    Of zeros, so that what is never touched takes no memory. `writer` is `_NEVER`, `_BEFORE` or the writing
+    instruction's number + `_FIRST`; `reader` is 0 or the reading instruction's number + 1.
+    """
+
+    def __init__(self, size: int, engines: tuple[Engine, ...]) -> None:
+        self.engines = engines
+        self.writer = np.zeros(size, np.int32)
+        self.reader = np.zeros((len(engines), size), np.int32)
+
+
+_NEVER, _BEFORE, _FIRST = 0, 1, 2
+
+
 class _MemoryState:
-    """Per word: who wrote it last, and who has read it since, engine by engine."""
+    """What has happened to each word so far."""
 
     def __init__(self, owner: _Judge) -> None:
         self.owner = owner
         self.number: list[int] = owner.number.tolist()
         self.known: list[list[int]] = owner.known.tolist()
-        sizes = {memory: bank_depth(owner.config, memory) for memory in Memory}
-        self.offsets: dict[Memory | None, int] = {}
-        total = 0
-        for memory, (banks, depth) in sizes.items():
-            self.offsets[memory] = total
-            total += banks * depth
-        self.depths = {memory: depth for memory, (_, depth) in sizes.items()}
-        self.offsets[None] = total
-        total += owner.dram_words
-        self.writer = np.full(total, -2, np.int32)  # -2: never written, -1: before the program
-        self.reader = np.full((len(ENGINES), total), -1, np.int32)
+        self.depths: dict[Memory, int] = {}
+        self.words: dict[Memory | None, _Words] = {}
+        for memory in Memory:
+            banks, self.depths[memory] = bank_depth(owner.config, memory)
+            self.words[memory] = _Words(banks * self.depths[memory], ENGINES)
+        dram = [one for accesses in owner.accesses for one in accesses if one.memory is None]
+        end = max((access.extent[1] + 1 for access in dram), default=0)
+        self.words[None] = _Words(end, (Engine.LOAD,))
         unit = owner.config.word_bytes
         for start, size in owner.initialised:
-            first = self.offsets[None] + start // unit
-            self.writer[first : self.offsets[None] + -(-(start + size) // unit)] = -1
+            self.words[None].writer[start // unit : -(-(start + size) // unit)] = _BEFORE
 
     def _base(self, access: Operand) -> int:
-        """Position of the first word of the operand's bank, or of DRAM."""
-        bank_words = access.bank * self.depths[access.memory] if access.memory is not None else 0
-        return self.offsets[access.memory] + bank_words
+        """Position of the first word of the operand's bank."""
+        return 0 if access.memory is None else access.bank * self.depths[access.memory]
 
     def _where(self, access: Operand) -> str:
         return "DRAM" if access.memory is None else f"{access.memory.name} bank {access.bank}"
 
-    def _words(self, access: Operand) -> slice | NDArray[np.int64]:
-        """The operand's positions: a slice where they follow each other, which is much faster."""
-        base, run = self._base(access), access.run
-        if run is not None:
-            return slice(base + run[0], base + run[1])
-        return access.words().reshape(-1) + base
+    def _places(self, access: Operand) -> Iterator[slice | NDArray[np.int64]]:
+        """The operand's positions, those of DRAM in pieces: slices where they follow each other."""
+        if access.memory is not None:
+            words, base = access.distinct(), self._base(access)
+            yield slice(words.start + base, words.stop + base) if isinstance(words, slice) else words + base
+        elif access.run is not None:
+            for first in range(*access.run, _PIECE):
+                yield slice(first, min(first + _PIECE, access.run[1]))
+        else:
+            for box in boxes([count for count, _ in access.loops], _PIECE):
+                yield access.box(box).words().reshape(-1)
 
     @staticmethod
     def _first(words: slice | NDArray[np.int64], chosen: NDArray[np.bool_]) -> int:
@@ -392,54 +412,53 @@ class _MemoryState:
         )  # fmt: skip
 
     def read(self, index: int, access: Operand) -> None:
-        words = self._words(access)
-        writers = self.writer[words]
+        """Note that an instruction reads; a finding if what it reads is not there for sure."""
+        state = self.words[access.memory]
         engine = self.owner.instructions[index].engine
         assert engine is not None
-        for writer in _distinct(writers).tolist():
-            if writer == -1:
-                continue
-            if writer == -2:
-                word = self._first(words, writers == -2) - self._base(access)
-                self.owner._find(
-                    "unwritten", (index,),
-                    f"{self.owner._name(index)}: {access.name} reads word {word} of {self._where(access)}, "
-                    "which nothing has written",
-                )  # fmt: skip
+        row = state.engines.index(engine)
+        for words in self._places(access):
+            writers = state.writer[words]
+            for mark in _distinct(writers).tolist():
+                if mark == _BEFORE:
+                    continue
+                if mark == _NEVER:
+                    word = self._first(words, writers == _NEVER) - self._base(access)
+                    self.owner._find(
+                        "unwritten", (index,),
+                        f"{self.owner._name(index)}: {access.name} reads word {word} of {self._where(access)}, "
+                        "which nothing has written",
+                    )  # fmt: skip
+                    return
+                writer = mark - _FIRST
+                if self._ordered(index, writer):
+                    continue
+                same = self.owner.instructions[writer].engine is engine
+                if same and engine is Engine.MATRIX and self._same_traversal(index, writer):
+                    continue
+                self._race(index, writer, access, self._first(words, writers == mark), "reads what is written")
                 return
-            if self._ordered(index, writer):
-                continue
-            same = self.owner.instructions[writer].engine is engine
-            if same and engine is Engine.MATRIX and self._same_traversal(index, writer):
-                continue
-            word = self._first(words, writers == writer)
-            self._race(index, writer, access, word, "reads what is written")
-            return
-        self.reader[engine][words] = index
+            state.reader[row, words] = index + 1
 
     def write(self, index: int, access: Operand) -> None:
-        words = self._words(access)
+        """Note that an instruction writes; a finding if an earlier write or read may come after it."""
+        state = self.words[access.memory]
         mine = self.owner.instructions[index].engine
-        for writer in _distinct(self.writer[words]).tolist():
-            if writer < 0 or self.owner.instructions[writer].engine is mine:
-                continue  # an engine's own writes happen in order
-            if not self._ordered(index, writer):
-                word = self._first(words, self.writer[words] == writer)
-                self._race(index, writer, access, word, "overwrites what is written")
-                return
-        readers = self.reader[:, words]
-        alike = readers[:, :1]
-        if (readers == alike).all():
-            found = alike.tolist()
-        else:
-            found = [_distinct(row).tolist() for row in readers]
-        for engine, latest in zip(ENGINES, found, strict=True):
-            if engine is mine:
-                continue  # an engine reads before its later instructions write
-            for reader in latest:
-                if reader >= 0 and not self._ordered(index, reader):
-                    word = self._first(words, readers[engine] == reader)
-                    self._race(index, reader, access, word, "overwrites what is read")
+        for words in self._places(access):
+            for mark in _distinct(state.writer[words]).tolist():
+                if mark < _FIRST or self.owner.instructions[mark - _FIRST].engine is mine:
+                    continue  # an engine's own writes happen in order
+                if not self._ordered(index, mark - _FIRST):
+                    word = self._first(words, state.writer[words] == mark)
+                    self._race(index, mark - _FIRST, access, word, "overwrites what is written")
                     return
-        self.writer[words] = index
-        self.reader[:, words] = -1
+            for engine, readers in zip(state.engines, state.reader, strict=True):
+                latest = _distinct(readers[words]).tolist()
+                for mark in latest if engine is not mine else ():  # an engine reads before its later ones write
+                    if mark and not self._ordered(index, mark - 1):
+                        word = self._first(words, readers[words] == mark)
+                        self._race(index, mark - 1, access, word, "overwrites what is read")
+                        return
+                if latest != [0]:
+                    readers[words] = 0
+            state.writer[words] = index + _FIRST

@@ -36,13 +36,21 @@ def requantize(
 ) -> NDArray[np.int8]:
     """ONNX Runtime's requantisation: clamp(rne(f32(acc + bias) * multiplier) + zero_point).
 
-    The sum wraps in int32; its conversion to fp32 and the product each round to nearest even.
+    The sum wraps in int32; its conversion to fp32 and the product each round to nearest even. For infinities and NaN
+    as multipliers see `_without_specials`.
     """
     with np.errstate(over="ignore"):
         total = accumulators + bias
-        scaled = np.rint(total.astype(np.float32) * multiplier)
+        scaled = np.rint(total.astype(np.float32) * _without_specials(multiplier))
     # float64: adding a zero point to a large fp32 value must not round again
     return saturate(scaled.astype(np.float64) + zero_point, low, high)
+
+
+def _without_specials(multiplier: NDArray[np.float32] | np.float32) -> NDArray[np.float32]:
+    """A multiplier whose exponent field of 255 is an ordinary exponent to the hardware: 2**128 at least, with which any
+    whole number but 0 saturates, as it does with the largest binary32 of that sign."""
+    largest = np.copysign(np.finfo(np.float32).max, multiplier)
+    return np.where(np.isfinite(multiplier), multiplier, largest).astype(np.float32)
 
 
 def multiply_by_quantized_multiplier(
@@ -51,10 +59,12 @@ def multiply_by_quantized_multiplier(
     """TensorFlow Lite's reference scaling by multiplier * 2**(shift - 31), rounded twice.
 
     The left shift wraps; the doubled high product rounds half towards +infinity and saturates; the
-    right shift rounds half away from zero. `shift` is from -31 to 30.
+    right shift rounds half away from zero. Of `shift` the low 8 bits count, as a signed number, and of its
+    magnitude the low 5 bits; from -31 to 31 that is the number itself.
     """
-    factor, exponent = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
-    left, right = np.maximum(exponent, 0), np.maximum(-exponent, 0)
+    factor = np.asarray(multiplier, np.int64)
+    exponent = np.asarray(shift, np.int64).astype(np.int8).astype(np.int64)
+    left, right = np.where(exponent < 0, 0, exponent & 31), np.where(exponent < 0, -exponent & 31, 0)
     shifted = wrap_int32(values.astype(np.int64) << left).astype(np.int64)
     high = np.minimum((shifted * factor + (1 << 30)) >> 31, 2**31 - 1)
     mask = (np.int64(1) << right) - 1
@@ -83,20 +93,38 @@ def fused_multiply_add(
 ) -> NDArray[np.float32]:
     """fp32 a * b + c with one rounding, to nearest even.
 
-    The product of two fp32 is exact in float64. The float64 sum is made round-to-odd with the error
-    that TwoSum finds, after which the rounding to fp32 cannot round twice (Boldo and Melquiond, 2008).
+    The product of two fp32 is exact in float64, and so the rounding of `_odd_sum` to fp32 is the only one.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        product = a.astype(np.float64) * np.float64(b)
-        addend = np.broadcast_to(np.float64(c), product.shape)
-        total = product + addend
-        virtual = total - product
-        error = (product - (total - virtual)) + (addend - virtual)
-        bits = total.view(np.int64)
-        even = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
-        step = np.where((error > 0) == (total > 0), 1, -1)
-        odd = np.where(even, bits + step, bits).view(np.float64)
-        return odd.astype(np.float32)
+        return _odd_sum(a.astype(np.float64) * np.float64(b), np.float64(c)).astype(np.float32)
+
+
+def _odd_sum(product: NDArray[np.float64], addend: NDArray[np.float64] | np.float64) -> NDArray[np.float64]:
+    """Their sum, rounded to odd with the error that TwoSum finds; rounding it to 24 bits then cannot round twice (Boldo
+    and Melquiond, 2008)."""
+    total = product + addend
+    virtual = total - product
+    error = (product - (total - virtual)) + (addend - virtual)
+    bits = total.view(np.int64)
+    even = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
+    step = np.where((error > 0) == (total > 0), 1, -1)
+    return np.where(even, bits + step, bits).view(np.float64)
+
+
+def _to_24_bits(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Finite float64 rounded to a binary32's 24 significant bits, half to even, whatever the exponent."""
+    bits = values.view(np.int64)
+    dropped = 53 - 24
+    half = (1 << (dropped - 1)) - 1 + (bits >> dropped & 1)
+    return (bits + half & ~((1 << dropped) - 1)).view(np.float64)
+
+
+def _any_exponent(values: NDArray[np.float32] | np.float32) -> NDArray[np.float64]:
+    """binary32 as the hardware reads them: 0 if the exponent field is 0, and 255 is an exponent as any other."""
+    bits = np.asarray(values, np.float32).view(np.uint32)
+    field = bits >> 23 & 0xFF
+    magnitude = np.ldexp((bits & 0x7FFFFF | 1 << 23).astype(np.float64), field.astype(np.int32) - 150)
+    return np.where(field == 0, 0.0, np.where(bits >> 31, -magnitude, magnitude))
 
 
 def add(
@@ -108,9 +136,14 @@ def add(
     low: int,
     high: int,
 ) -> NDArray[np.int64]:
-    """ONNX Runtime's QLinearAdd: sat(rne(fma(a, ra, fma(b, rb, offset))))."""
-    inner = fused_multiply_add(b.astype(np.float32), rb, offset)
-    total = np.rint(fused_multiply_add(a.astype(np.float32), ra, inner))
+    """ONNX Runtime's QLinearAdd: sat(rne(fma(a, ra, fma(b, rb, offset)))).
+
+    Exponents have no limits, neither those of the parameters (`_any_exponent`) nor those of the sums: where binary32
+    neither overflows nor loses a subnormal number, which cannot show in the result, that is the same.
+    """
+    left, right, addend = (_any_exponent(value) for value in (ra, rb, offset))
+    inner = _to_24_bits(_odd_sum(b * right, addend))
+    total = np.rint(_to_24_bits(_odd_sum(a * left, inner)))
     return np.clip(total, low, high).astype(np.int64)
 
 
@@ -146,7 +179,9 @@ def multiply(
     low: int,
     high: int,
 ) -> NDArray[np.int64]:
-    """ONNX Runtime's QLinearMul: sat(rne(f32(f32(p * multiplier) + zero_point))), p the exact product."""
+    """ONNX Runtime's QLinearMul: sat(rne(f32(f32(p * multiplier) + zero_point))), p the exact product. For infinities
+    and NaN as multipliers see `_without_specials`."""
     product = (a.astype(np.int64) - a_zero_point) * (b.astype(np.int64) - b_zero_point)
-    scaled = product.astype(np.float32) * multiplier + np.float32(zero_point)
+    with np.errstate(over="ignore"):
+        scaled = product.astype(np.float32) * _without_specials(multiplier) + np.float32(zero_point)
     return np.clip(np.rint(scaled), low, high).astype(np.int64)

@@ -25,7 +25,7 @@ from npukit.sim import timing_kernel as kernel
 from npukit.sim.dram import AnyDram, DramModel, SdramDram
 from numpy.typing import NDArray
 
-__all__ = ["Deadlock", "Schedule", "simulate_timing", "stream_cycles"]
+__all__ = ["Deadlock", "Schedule", "least_cycles", "simulate_timing", "stream_cycles"]
 
 
 class Deadlock(RuntimeError):
@@ -101,6 +101,22 @@ def _swept_cycles(config: NpuConfig, vector: Vector) -> int:
     # the next sweep waits for the sums of a short one, but nothing waits for the last one's
     gaps = np.maximum(0, timing.sweep_cycles - (ends - begins) * timing.requantise_passes)
     return int((vector.window_height * sum(sweep + gaps for sweep in sweeps) - gaps).sum())
+
+
+def least_cycles(config: NpuConfig, instruction: Instruction) -> int:
+    """Cycles for which an instruction keeps its engine at work, at the least."""
+    if isinstance(instruction, Matrix):
+        steps = instruction.blocks * instruction.channels * instruction.kernel_height * instruction.kernel_width
+        return steps * max(config.array, instruction.height * instruction.width, Timing(config).accumulate_latency)
+    if isinstance(instruction, Vector):
+        return instruction.blocks * stream_cycles(config, instruction)
+    if isinstance(instruction, Load):
+        rows = instruction.pad_top + instruction.rows + instruction.pad_bottom
+        return instruction.planes * rows * (instruction.pad_left + instruction.words + instruction.pad_right)
+    if isinstance(instruction, Store):
+        words = instruction.planes * instruction.rows * instruction.words
+        return max(words, words * config.word_bytes // config.bus_bytes)
+    return 0
 
 
 def _transfer(config: NpuConfig, instruction: Load | Store) -> list[int]:

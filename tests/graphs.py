@@ -33,7 +33,11 @@ class Quantized:
 
 @dataclass
 class Graph:
-    """A QDQ graph in the making. Weights are random from `seed`; activations have the type `dtype`."""
+    """A QDQ graph in the making. Weights are random from `seed`; activations have the type `dtype`.
+
+    ties: a result's scale is a power of two times what its operands' scales make of a product or sum, so that many
+    results lie halfway between two numbers, and a rounding more or fewer on the way shows.
+    """
 
     seed: int = 0
     dtype: type = np.int8
@@ -44,6 +48,7 @@ class Graph:
     initializers: list[onnx.TensorProto] = field(default_factory=list)
     domains: list[onnx.OperatorSetIdProto] = field(default_factory=list)
     functions: list[onnx.FunctionProto] = field(default_factory=list)
+    ties: bool = False
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
@@ -127,6 +132,15 @@ class Graph:
         zero = self.constant(np.zeros(scales.shape, np.int32), "zero_point")
         return self.node("DequantizeLinear", [*names, zero], axis=0)
 
+    def _scale(self, wanted: float, *units: float) -> float:
+        """About the scale that is wanted; with `ties` a power of two times the product of the units, each fp32."""
+        if not self.ties:
+            return wanted
+        unit = np.float32(1)
+        for one in units:
+            unit *= np.float32(one)
+        return float(unit * np.float32(2.0 ** np.round(np.log2(wanted / float(unit)))))
+
     # ---- edges
 
     def input(
@@ -183,7 +197,8 @@ class Graph:
         if clip is not None:
             result = self.node("Clip", [result, *(self.constant(np.float32(limit), "limit") for limit in clip)])
         spread = x.scale * float(np.mean(scales)) * _SPREAD**2 * np.sqrt(inner * size[0] * size[1])
-        return self.quantize(result, scale or spread / 60, zero_point)
+        unit = float(np.asarray(scales).reshape(-1)[0])
+        return self.quantize(result, self._scale(scale or spread / 60, x.scale, unit), zero_point)
 
     def add(self, a: Quantized, b: Quantized, *, relu: bool = False, zero_point: int | None = None) -> Quantized:
         """A quantised sum."""
@@ -191,12 +206,14 @@ class Graph:
         if relu:
             result = self.node("Relu", [result])
             zero_point = -128 if self.dtype is np.int8 else 0
-        return self.quantize(result, 0.9 * max(a.scale, b.scale) + 0.4 * min(a.scale, b.scale), zero_point)
+        wanted = 0.9 * max(a.scale, b.scale) + 0.4 * min(a.scale, b.scale)
+        return self.quantize(result, self._scale(wanted, a.scale), zero_point)
 
     def mul(self, a: Quantized, b: Quantized) -> Quantized:
         """A quantised product."""
         result = self.node("Mul", [self.dequantize(a), self.dequantize(b)])
-        return self.quantize(result, a.scale * b.scale * _SPREAD * float(self.random.uniform(0.3, 2)))
+        wanted = a.scale * b.scale * _SPREAD * float(self.random.uniform(0.3, 2))
+        return self.quantize(result, self._scale(wanted, a.scale, b.scale))
 
     def constant_operand(self, op: str, x: Quantized, shape: Sequence[int], first: bool = False) -> Quantized:
         """A sum or product of a tensor and an int8 or uint8 constant."""
@@ -206,7 +223,9 @@ class Graph:
         other = self.weights(values, scale, self._zero_point(None, x.dtype))
         names = [self.dequantize(x), other]
         result = self.node(op, names[::-1] if first else names)
-        return self.quantize(result, 1.2 * (x.scale + scale) if op == "Add" else x.scale * scale * 60)
+        if op == "Add":
+            return self.quantize(result, self._scale(1.2 * (x.scale + scale), x.scale))
+        return self.quantize(result, self._scale(x.scale * scale * 60, x.scale, scale))
 
     def unary(self, op: str, x: Quantized, scale: float = 0.02, **attributes: Any) -> Quantized:
         """A quantised function of each element."""
@@ -235,7 +254,8 @@ class Graph:
         inner = self.shape(x.name)[1]
         values = self.random.integers(-127, 128, (inner, features)).astype(np.int8)
         result = self.node("MatMul", [self.dequantize(x), self.weights(values, 0.01)])
-        return self.quantize(result, x.scale * 0.01 * _SPREAD**2 * np.sqrt(inner) / 60)
+        wanted = x.scale * 0.01 * _SPREAD**2 * np.sqrt(inner) / 60
+        return self.quantize(result, self._scale(wanted, x.scale, 0.01))
 
     def maxpool(self, x: Quantized, kernel: int | tuple[int, int], **attributes: Any) -> Quantized:
         """A max pooling between equal quantisers."""
@@ -275,7 +295,8 @@ class Graph:
             terms = self.random.integers(-3000, 3000, features).astype(np.int32)
             names.append(self.bias(terms, np.float32(x.scale) * scales))
         result = self.node("Gemm", names, transB=int(transposed))
-        return self.quantize(result, x.scale * float(np.mean(scales)) * _SPREAD**2 * np.sqrt(inner) / 60)
+        wanted = x.scale * float(np.mean(scales)) * _SPREAD**2 * np.sqrt(inner) / 60
+        return self.quantize(result, self._scale(wanted, x.scale, float(np.asarray(scales).reshape(-1)[0])))
 
     def model(self) -> onnx.ModelProto:
         """The graph as a model."""

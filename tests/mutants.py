@@ -269,16 +269,18 @@ MUTANTS: tuple[Mutant, ...] = (
         ("any_token_will_do", "((header.wait & ~there) == 0)", "((header.wait == 0) | ((header.wait & there) != 0))"),
         ("busy_counter", 'f"{name}_busy").eq(engine.start_grant | (active != 0))', 'f"{name}_busy").eq(active != 0)'),
         ("load_before_fetch", "Mux(held, holder, ~fetch.request_valid)", "Mux(held, holder, load_wants)"),
+        ("reset_abandons_bursts", "resetting & ~reset & ~inner.running & inner.quiet", "resetting & ~reset"),
+        ("reset_before_writes_end", "self.quiet.eq(~reads & ~writes)", "self.quiet.eq(~reads)"),
+        ("reset_while_address_held", "outstanding.eq(store.outstanding | held)", "outstanding.eq(store.outstanding)"),
+        ("abort_stops_nothing", "stop.eq(log.stop | self.abort)", "stop.eq(log.stop)"),
     ),
     *_in(
         "sim/numerics.py",
-        ("rounds_down", "np.rint(total.astype(np.float32) * multiplier)",
-         "np.floor(total.astype(np.float32) * multiplier)"),
+        ("rounds_down", "np.rint(total.astype(np.float32) * ", "np.floor(total.astype(np.float32) * "),
         ("upper_limit", "np.clip(values, low, high).astype(np.int8)", "np.clip(values, low, high - 1).astype(np.int8)"),
         ("zero_point_sign", "scaled.astype(np.float64) + zero_point", "scaled.astype(np.float64) - zero_point"),
-        ("add_rounds_down", "np.rint(fused_multiply_add(a.astype", "np.floor(fused_multiply_add(a.astype"),
-        ("add_without_offset", "fused_multiply_add(b.astype(np.float32), rb, offset)",
-         "fused_multiply_add(b.astype(np.float32), rb, np.float32(0))"),
+        ("add_rounds_down", "np.rint(_to_24_bits(_odd_sum(a * left", "np.floor(_to_24_bits(_odd_sum(a * left"),
+        ("add_without_offset", "_odd_sum(b * right, addend)", "_odd_sum(b * right, np.float64(0))"),
     ),
     *_in(
         "sim/functional.py",
@@ -337,6 +339,7 @@ def _child_rtl(name: str, seed: int, programs: int, verilog: str | None = None) 
 
     from npukit.verify.compare import compare_program
     from npukit.verify.generator import random_program
+    from npukit.verify.hostile import hostile_share
     from npukit.verify.runner import random_dram
 
     config = PRESETS[name]
@@ -344,6 +347,8 @@ def _child_rtl(name: str, seed: int, programs: int, verilog: str | None = None) 
         for index in range(programs):
             made = random_program(config, f"{seed}/{index}")
             outcome = compare_program(device, made.instructions, made.memory, random_dram(made.seed))
+            if outcome.first is None and (share := hostile_share(device, seed, index)):
+                _, outcome = share
             if outcome.first is not None:
                 error = outcome.first["what"] == "error"
                 found = ["bits"] * bool(outcome.bits) + ["cycles"] * bool(outcome.cycles)

@@ -26,9 +26,9 @@ UNARY = (
 class _Maker:
     """A graph in the making; `tensors` are those that further nodes may take."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, ties: bool) -> None:
         self.random = np.random.default_rng(seed)
-        self.graph = Graph(seed=seed, dtype=np.uint8 if self.random.random() < 0.4 else np.int8)
+        self.graph = Graph(seed=seed, dtype=np.uint8 if self.random.random() < 0.4 else np.int8, ties=ties)
         self.tensors: list[Quantized] = []
         self.used: set[str] = set()
 
@@ -234,11 +234,13 @@ OPERATORS: dict[str, Callable[[_Maker], None]] = {
 _WEIGHTS = {"block": 4, "Conv": 4, "Add": 2, "Mul": 2, "table": 2, "Concat": 2}
 
 
-def build_graph(seed: int) -> onnx.ModelProto:
-    """The graph of a seed: 2 to 7 random nodes behind one or two inputs."""
-    make = _Maker(seed)
+def build_graph(seed: int, ties: bool = False, small: bool = False) -> onnx.ModelProto:
+    """The graph of a seed: 2 to 7 random nodes behind one or two (`small`) inputs; `ties`: see `Graph`."""
+    make = _Maker(seed, ties)
     channels = make.pick(1, 3, 4, 8, 12, 17, 40)
     shape = make.pick(1, 1, 2, 4), channels, make.pick(1, 3, 6, 9, 14, 31), make.pick(1, 3, 7, 12, 20)
+    if small:
+        shape = make.pick(1, 1, 2), make.pick(1, 3, 4, 8), make.pick(1, 3, 6, 9), make.pick(1, 3, 7)
     for _ in range(make.pick(1, 1, 2)):
         make.tensors.append(make.graph.input(shape, float(make.random.uniform(0.01, 0.04))))
     weights = np.array([_WEIGHTS.get(name, 1) for name in OPERATORS], float)
@@ -277,7 +279,9 @@ class GraphReport:
         ]
 
 
-def run_graphs(seed: int, cases: int, configs: dict[str, NpuConfig], progress: Callable[[int], None]) -> GraphReport:
+def run_graphs(
+    seed: int, cases: int, configs: dict[str, NpuConfig], progress: Callable[[int], None], ties: bool = False
+) -> GraphReport:
     """Run the graphs `seed * 1000003 + 0, 1, ...`."""
     report = GraphReport()
     names = list(configs)
@@ -285,15 +289,15 @@ def run_graphs(seed: int, cases: int, configs: dict[str, NpuConfig], progress: C
         number = seed * 1_000_003 + index
         name = names[number % len(names)]
         try:
-            _run(number, configs[name], report)
+            _run(number, configs[name], report, ties)
         except Exception as error:
             report.failures.append(f"graph {number} on {name}: {type(error).__name__}: {error}")
         progress(index + 1)
     return report
 
 
-def _run(number: int, config: NpuConfig, report: GraphReport) -> None:
-    model = build_graph(number)
+def _run(number: int, config: NpuConfig, report: GraphReport, ties: bool) -> None:
+    model = build_graph(number, ties)
     session = Session(model, config, capture=True)
     inputs = inputs_of(model, number)
     found = compare(session, Oracle(model), inputs, session.run(inputs))

@@ -1,12 +1,13 @@
 """partition: which nodes the machine computes, in which subgraphs, and why each other node stays."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx
 import onnx_ir as ir
 from npukit.compiler.operators import Context, Match, Refused, macs_of, match_node, used_values
 from npukit.compiler.oracle import integer_tensors
+from npukit.compiler.passes.placement import earliest_stages, place_host
 from npukit.isa.config import NpuConfig
 
 __all__ = ["Partition", "PartitionPass", "Reason"]
@@ -25,7 +26,8 @@ class Reason:
 class Partition:
     """The graph, the matches of each accelerated subgraph in graph order, and what stays.
 
-    `host` are the nodes that stay; a DequantizeLinear that both sides use counts as staying.
+    `host` are the nodes that stay, with copies of those that several stages read; a DequantizeLinear that both sides
+    use counts as staying. `reasons` has each once.
     """
 
     model: ir.Model
@@ -45,7 +47,7 @@ class Partition:
     @property
     def nodes(self) -> int:
         """Nodes that the machine takes over."""
-        return self.nodes_total - len(self.host)
+        return self.nodes_total - len(self.reasons)
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class PartitionPass:
             _drop_folded_images(matches, refused)
             _drop_lone_aliases(matches, refused)
             absorbed = {node: match for match in matches.values() for node in match.nodes}
-            stages = _stages(graph, absorbed)
+            stages = earliest_stages(graph, absorbed)
             count = 1 + max((stages[match.node] for match in matches.values()), default=-1)
             groups = [
                 tuple(match for node, match in matches.items() if stages[node] == stage) for stage in range(count)
@@ -101,20 +103,21 @@ class PartitionPass:
                 del matches[node]
                 refused[node] = f"its subgraph has {macs} MACs, fewer than the {self.min_macs} that were asked for"
         host = _needed(graph, absorbed)
-        return Partition(
+        split = Partition(
             model=model,
             subgraphs=tuple(group for group in groups if group),
-            host=tuple(node for node in graph if node in host),
+            host=(),
             reasons=tuple(
                 Reason(node.name or "", node.op_type, refused.get(node) or _boundary(node))
                 for node in graph
                 if node in host
             ),
-            nodes_total=len(list(graph)),
+            nodes_total=len(graph),
             macs=sum(macs_of(node) for node in matches),
             macs_total=sum(macs_of(node) for node in graph),
             stages=stages,
         )
+        return replace(split, host=place_host(graph, matches.values(), host, stages))  # which adds copies of nodes
 
 
 def _match(context: Context, node: ir.Node) -> Match | None:
@@ -175,20 +178,6 @@ def _predecessors(node: ir.Node) -> Iterable[ir.Node]:
         producer = value.producer()
         if producer is not None:
             yield producer
-
-
-def _stages(graph: ir.Graph, absorbed: dict[ir.Node, Match]) -> dict[ir.Node, int]:
-    """Host stage s runs before accelerated stage s, which runs before host stage s + 1."""
-    stages: dict[ir.Node, int] = {}
-    for node in graph:
-        match = absorbed.get(node)
-        if match is None:
-            before = [(producer, producer in absorbed) for producer in _predecessors(node)]
-        else:
-            # the dequantisers between accelerated nodes vanish, so look at what they dequantise
-            before = [(value.producer(), False) for value in match.inputs]
-        stages[node] = max((stages[one] + crossing for one, crossing in before if one is not None), default=0)
-    return stages
 
 
 def _needed(graph: ir.Graph, absorbed: dict[ir.Node, Match]) -> set[ir.Node]:

@@ -31,6 +31,7 @@ constexpr int kSize = kBus == 4 ? 2 : kBus == 8 ? 3 : kBus == 16 ? 4 : kBus == 3
 constexpr int kIncrementing = 1;
 constexpr int kOkay = 0;
 constexpr int kSlaveError = 2;
+constexpr int kDecodeError = 3;
 constexpr uint64_t kPage = 4096;
 constexpr int kEngines = 4;
 constexpr int kEvents = 4;
@@ -57,7 +58,8 @@ struct Burst {
     int beats;
     int moved = 0;      // beats transferred
     uint64_t due = 0;   // read: first beat; write: response, once all beats are there
-    bool error = false;
+    int response = kOkay;
+    int wrong_beat = -1;  // of a read: the beat that carries the response; -1: none does
 };
 
 // A channel's valid and payload, to see that they hold until ready.
@@ -103,9 +105,11 @@ public:
         memory_size_ = size;
     }
 
-    void set_stalls(uint64_t seed, int percent) {
+    void surround(uint64_t seed, int stall_percent, uint64_t spread, int errors_per_mille) {
         random_ = seed * 0x9E3779B97F4A7C15u + 1;
-        stall_percent_ = percent;
+        stall_percent_ = stall_percent;
+        spread_ = spread;
+        errors_per_mille_ = errors_per_mille;
     }
 
     void reset() {
@@ -214,13 +218,24 @@ public:
     }
 
 private:
-    // xorshift64*: whether a random stall happens
-    bool stall() {
-        if (!stall_percent_) return false;
+    // xorshift64*: a random number below `count`
+    uint64_t draw(uint64_t count) {
         random_ ^= random_ >> 12;
         random_ ^= random_ << 25;
         random_ ^= random_ >> 27;
-        return int((random_ * 0x2545F4914F6CDD1Du >> 33) % 100) < stall_percent_;
+        return (random_ * 0x2545F4914F6CDD1Du >> 33) % count;
+    }
+
+    bool stall() { return stall_percent_ && int(draw(100)) < stall_percent_; }
+
+    // From a burst's address or last beat until it is answered.
+    uint64_t latency() { return latency_ + (spread_ ? draw(spread_ + 1) : 0); }
+
+    // Plants an error in a burst, now and then.
+    void spoil(Burst& burst) {
+        if (!errors_per_mille_ || int(draw(1000)) >= errors_per_mille_) return;
+        burst.response = draw(2) ? kSlaveError : kDecodeError;
+        burst.wrong_beat = int(draw(uint64_t(burst.beats)));
     }
 
     void step() {
@@ -254,7 +269,7 @@ private:
             uint8_t bytes[kBus] = {};
             if (!outside) std::memcpy(bytes, memory_ + address, kBus);
             set_bytes(core_->m_axi_rdata, bytes);
-            core_->m_axi_rresp = outside ? kSlaveError : kOkay;
+            core_->m_axi_rresp = outside ? kSlaveError : burst.moved == burst.wrong_beat ? burst.response : kOkay;
             core_->m_axi_rlast = burst.moved + 1 == burst.beats;
         } else if (stall_percent_) {  // what is not valid may be anything
             uint8_t bytes[kBus];
@@ -271,7 +286,7 @@ private:
         response_offered_ = complete_writes_ > 0 && now_ >= writes_.front().due && !stall();
         core_->m_axi_bvalid = response_offered_;
         if (response_offered_) {
-            core_->m_axi_bresp = writes_.front().error ? kSlaveError : kOkay;
+            core_->m_axi_bresp = writes_.front().response;
         } else if (stall_percent_) {
             core_->m_axi_bresp = 3;
         }
@@ -338,7 +353,8 @@ private:
         if (!valid || !ready) return;
         Burst burst{core_->m_axi_araddr, core_->m_axi_arlen + 1};
         check_burst("read", burst, core_->m_axi_arsize, core_->m_axi_arburst);
-        burst.due = now_ + latency_;
+        spoil(burst);
+        burst.due = now_ + latency();
         reads_.push_back(burst);
         last_activity_ = run_cycle_;
     }
@@ -360,6 +376,7 @@ private:
         if (!valid || !ready) return;
         Burst burst{core_->m_axi_awaddr, core_->m_axi_awlen + 1};
         check_burst("write", burst, core_->m_axi_awsize, core_->m_axi_awburst);
+        spoil(burst);
         writes_.push_back(burst);
         last_activity_ = run_cycle_;
     }
@@ -374,7 +391,7 @@ private:
         const uint64_t strobe = core_->m_axi_wstrb;
         const uint64_t address = beat_address(burst);
         if (!inside(address)) {
-            burst.error = true;
+            burst.response = kSlaveError;
         } else {
             uint8_t bytes[kBus];
             get_bytes(core_->m_axi_wdata, bytes);
@@ -389,7 +406,7 @@ private:
             violate("WLAST is %d in beat %d of %d", int(core_->m_axi_wlast), burst.moved, burst.beats);
         }
         if (last) {
-            burst.due = now_ + latency_;
+            burst.due = now_ + latency();
             ++complete_writes_;
         }
         last_activity_ = run_cycle_;
@@ -502,6 +519,8 @@ private:
     bool read_offered_ = false, response_offered_ = false;
     uint64_t random_ = 1;
     int stall_percent_ = 0;
+    uint64_t spread_ = 0;
+    int errors_per_mille_ = 0;
 
     Held held_ar_, held_aw_, held_w_, held_s_b_, held_s_r_;
     struct {
@@ -537,7 +556,9 @@ NPU_API void npu_reset(Harness* h) { h->reset(); }
 NPU_API void npu_set_dram(Harness* h, uint64_t latency, int reads, int writes, uint8_t* memory, uint64_t size) {
     h->set_dram(latency, reads, writes, memory, size);
 }
-NPU_API void npu_set_stalls(Harness* h, uint64_t seed, int percent) { h->set_stalls(seed, percent); }
+NPU_API void npu_surround(Harness* h, uint64_t seed, int stall_percent, uint64_t spread, int errors_per_mille) {
+    h->surround(seed, stall_percent, spread, errors_per_mille);
+}
 NPU_API int npu_write_register(Harness* h, uint32_t offset, uint32_t value) {
     return h->write_register(offset, value);
 }

@@ -7,11 +7,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config, sdram_of
+from npukit.cli.common import (
+    add_config,
+    add_limits,
+    add_output,
+    chosen_config,
+    limits_of,
+    print_json,
+    say,
+    say_config,
+    sdram_of,
+)
 from npukit.errors import UsageError
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
 from npukit.sim.dram import DramModel, SdramDram
+from npukit.sim.judge import judge_program, refuse
 
 if TYPE_CHECKING:
     from npukit.driver.rtl_device import RtlDevice
@@ -25,11 +36,13 @@ def add_parsers(commands) -> None:
         "verify", help="compare random programs on simulator and RTL",
         description="Run random legal programs on the simulator and on the hardware in Verilator, each with a random "
         "DRAM or with a board's memory, and compare DRAM, every on-chip memory, every counter, and when each "
-        "instruction was queued, issued, started and ended. A program that differs is shrunk and saved, with its "
-        "waveform; exit code 1.",
+        "instruction was queued, issued, started and ended. Every fifth is followed by a run in hostile surroundings: "
+        "a bus that stalls, answers late or with errors, resets in the middle of a program. A program that differs is "
+        "shrunk and saved, with its waveform; exit code 1.",
     )  # fmt: skip
     parser.add_argument("--programs", type=int, default=100, metavar="N", help="how many (default: 100)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the first (default: 1)")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first (default: 0)")
     parser.add_argument("--replay", metavar="F", help="run a saved program again instead")
     parser.add_argument(
         "--dram", choices=("random", "sdram"), default="random",
@@ -46,6 +59,7 @@ def add_parsers(commands) -> None:
         )
     parser.add_argument("--vcd", metavar="F", help="for --replay: write a waveform")
     parser.add_argument("-o", "--output", metavar="DIR", default=".", help="folder for programs that differ")
+    add_limits(parser)
     add_config(parser)
     add_output(parser)
     parser.set_defaults(run=_run)
@@ -58,6 +72,8 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError("--vcd goes with --replay")
     if options.programs < 1:
         raise UsageError(f"--programs must be at least 1, not {options.programs}")
+    if options.first < 0:
+        raise UsageError(f"--first must be 0 or more, not {options.first}")
     config = chosen_config(options, NpuConfig())
     assert config is not None
     say_config(options, config)
@@ -77,7 +93,9 @@ def _run(options: argparse.Namespace) -> int:
         return make(vcd=path, optimise=False)
 
     with make() as device:
-        result = verify(device, options.seed, options.programs, Path(options.output), progress, traced, dram)
+        result = verify(
+            device, options.seed, options.programs, Path(options.output), progress, traced, dram, options.first
+        )
     found = result.to_json()
     if options.json:
         print_json(found)
@@ -88,6 +106,9 @@ def _run(options: argparse.Namespace) -> int:
             f"{result.cycle_mismatches} cycles apart; {len(found['coverage']) - len(missed)} of "
             f"{len(found['coverage'])} coverage items hit"
         )
+        if result.hostile:
+            outcomes = ", ".join(f"{count} {what}" for what, count in sorted(result.hostile.items()))
+            print(f"hostile runs: {outcomes}")
         if missed:
             print(f"not hit: {', '.join(missed)}")
         if result.first_divergence is not None:
@@ -126,6 +147,9 @@ def _describe(first: dict) -> str:
             memory = f"--dram-latency {dram['latency']} --read-bursts {dram['read_bursts']} "
             memory += f"--write-bursts {dram['write_bursts']}"
         text += f"\nrepeat with: npukit verify --replay {first['file']} {memory}"
+    elif "hostile" in first:
+        seed, index = first["program"].split("/")
+        text += f"\nrepeat with: npukit verify --seed {seed} --first {index} --programs 1, and the same configuration"
     return text
 
 
@@ -144,6 +168,7 @@ def _replay(options: argparse.Namespace) -> int:
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
+    refuse(judge_program(program, limits_of(options)))
     from npukit.verify.runner import replay
 
     def speak(text: str) -> None:

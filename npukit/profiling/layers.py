@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Engine, Load, Matrix, Memory, Store, Vector
 from npukit.isa.program import Program
-from npukit.isa.timing import Timing
 from npukit.sim.dram import AnyDram, DramModel
-from npukit.sim.timing import Schedule, stream_cycles
+from npukit.sim.timing import Schedule, least_cycles
 
 __all__ = ["LayerProfile", "Profile", "layer_profiles", "timing_profile"]
 
@@ -65,17 +64,15 @@ class Profile:
 
 def _work(program: Program, indices: Iterable[int], dram: AnyDram) -> tuple[int, int, int, int, int]:
     """(array, vector, bus) cycles of some instructions, by themselves, and bytes that they (read, write) in DRAM."""
-    config, timing = program.config, Timing(program.config)
+    config = program.config
     rate = dram.bytes_per_cycle(config)
     array = vector = moved = 0
     traffic = [0, 0]
     for instruction in (program.instructions[index] for index in indices):
         if isinstance(instruction, Matrix):
-            steps = instruction.channels * instruction.kernel_height * instruction.kernel_width
-            words = instruction.height * instruction.width
-            array += instruction.blocks * steps * max(config.array, words, timing.accumulate_latency)
+            array += least_cycles(config, instruction)
         elif isinstance(instruction, Vector):
-            vector += instruction.blocks * stream_cycles(config, instruction)
+            vector += least_cycles(config, instruction)
         elif isinstance(instruction, Load | Store):
             wide = isinstance(instruction, Load) and instruction.memory is Memory.PAR
             word = config.wide_word_bytes if wide else config.word_bytes

@@ -12,11 +12,13 @@ from npukit.isa.descriptors import encode_descriptor
 from npukit.isa.instructions import End, Instruction, Load, Matrix, Memory, Operation, Store, Vector
 from npukit.isa.timing import TABLE_LOAD_CYCLES
 from npukit.sim.addressing import bank_depth, operands
-from npukit.verify.generator import order_instructions
+from npukit.verify.order import order_instructions
 
 __all__ = ["ReadBack", "WrittenWords", "read_back"]
 
 _TABLE_ENTRIES = 4 * TABLE_LOAD_CYCLES
+_GAP = 16
+"""Words that were not written and are stored all the same, as that is quicker than another instruction."""
 
 
 class WrittenWords:
@@ -112,7 +114,7 @@ class _ReadBack:
         instructions += _store_wgt(config, self.written[Memory.WGT], identity, self._start(Memory.WGT))
         shown = np.zeros((self.mask.size, config.word_bytes), np.uint8)
         image = np.concatenate([shown, *self.data]).reshape(-1)
-        ordered = (*order_instructions(config, instructions), End())
+        ordered = (*order_instructions(config, instructions, self.size), End())
         return ReadBack(config, ordered, image, self.mask, self.sections)
 
     def _start(self, memory: Memory, number: int = 0) -> int:
@@ -140,16 +142,16 @@ class _Int8ReadBack(_ReadBack):
         parameters = self.add_data(shifts)
         yield from _store_par(config, self.written[Memory.PAR], ramp, self._start(Memory.PAR))
         yield Load(memory=Memory.PAR, dram=parameters, words=len(shifts), word_stride=1)
+        staging = _Staging(config, 0, 0)
         for bank, low, count in _runs(self.written[Memory.ACC], config.act_depth):
             for byte in range(4):
+                staged = staging.place(count)
                 yield Vector(
                     operation=Operation.REQUANTIZE_FIXED, parameters=len(shifts) // 4 * byte, width=count,
                     a_memory=Memory.ACC, a_bank=bank, a_offset=low, a_stride_x=1, out_memory=Memory.ACT,
-                    out_stride_x=1,
+                    out_stride_x=1, **staged,
                 )  # fmt: skip
-                yield Store(
-                    words=count, word_stride=1, dram=self._start(Memory.ACC, byte) + bank * config.acc_depth + low
-                )
+                yield _store(staged, count, self._start(Memory.ACC, byte) + bank * config.acc_depth + low)
 
 
 class _Bf16ReadBack(_ReadBack):
@@ -160,16 +162,21 @@ class _Bf16ReadBack(_ReadBack):
         config = self.config
         head = encode_descriptor(config, Operation.REQUANTIZE, {"low": -np.inf, "high": np.inf})
         most = min(config.act_depth, config.par_depth - len(head), 256)
+        staging = _Staging(config, 0, 0)
         for bank, low, count in _runs(self.written[Memory.ACC], most):
             source: dict[str, Any] = dict(a_memory=Memory.ACC, a_bank=bank, a_offset=low, out_memory=Memory.ACT)
             dram = bank * config.acc_depth + low
-            yield Vector(operation=Operation.CONVERT, width=count, a_stride_x=1, out_stride_x=1, **source)
-            yield Store(words=count, word_stride=1, dram=self._start(Memory.ACC) + dram)
+            staged = staging.place(count)
+            yield Vector(operation=Operation.CONVERT, width=count, a_stride_x=1, out_stride_x=1, **source, **staged)
+            yield _store(staged, count, self._start(Memory.ACC) + dram)
             expected = -np.asarray(self.expected[bank, low : low + count])
             words = np.concatenate([head, expected.view(np.uint32)])
             yield Load(memory=Memory.PAR, dram=self.add_data(words), words=len(words), word_stride=1)
-            yield Vector(operation=Operation.REQUANTIZE, blocks=count, a_stride_block=1, out_stride_block=1, **source)
-            yield Store(words=count, word_stride=1, dram=self._start(Memory.ACC, 1) + dram)
+            staged = staging.place(count)
+            yield Vector(
+                operation=Operation.REQUANTIZE, blocks=count, a_stride_block=1, out_stride_block=1, **source, **staged
+            )
+            yield _store(staged, count, self._start(Memory.ACC, 1) + dram)
 
 
 def _shift_parameters(config: NpuConfig) -> NDArray[np.uint32]:
@@ -185,22 +192,27 @@ def _store_par(config: NpuConfig, par: NDArray[np.bool_], ramp: int, dram: int) 
     """Take PAR's words as tables, and look all 256 values up."""
     words = _TABLE_ENTRIES // config.array
     span = words // config.wide_word_units
+    staging = _Staging(config, ramp, words)
     for _, low, count in _runs(par, config.par_depth):
         for start in range(low, low + count, span):
             first = min(start, config.par_depth - span)
-            yield Load(memory=Memory.ACT, dram=ramp, words=words, word_stride=1)
+            yield from staging.constant()
+            staged = staging.place(words)
             yield Vector(
                 operation=Operation.TABLE, parameters=first, width=words, a_memory=Memory.ACT, a_stride_x=1,
-                out_memory=Memory.ACT, out_stride_x=1,
+                out_memory=Memory.ACT, out_stride_x=1, **staged,
             )  # fmt: skip
-            yield Store(words=words, word_stride=1, dram=dram + first * config.wide_word_units)
+            yield _store(staged, words, dram + first * config.wide_word_units)
 
 
 def _store_wgt(config: NpuConfig, wgt: NDArray[np.bool_], identity: int, dram: int) -> Iterator[Instruction]:
     """Multiply the identity by WGT's words, as many as ACC and ACT hold."""
     size = config.array
     rows = min(size, config.acc_depth)
-    most = max(1, min(config.acc_depth, config.act_depth) // size)
+    # two of them in ACC at a time, if they fit
+    most = max(1, min(config.acc_depth // 2, (config.act_depth - size) // 2) // size)
+    staging = _Staging(config, identity, size)
+    turn = 0
     for _, low, count in _runs(wgt, config.wgt_depth):
         first = min(low, config.wgt_depth - size)
         tiles = -(-(low + count - first) // size)
@@ -209,23 +221,65 @@ def _store_wgt(config: NpuConfig, wgt: NDArray[np.bool_], identity: int, dram: i
             # the last tile may reach over the end: then it begins earlier
             offset = min(first + tile * size, config.wgt_depth - blocks * size)
             for row in range(0, size, rows):
-                yield Load(memory=Memory.ACT, dram=identity, words=size, word_stride=1)
+                yield from staging.constant()
+                turn ^= 1
+                acc = config.acc_depth // 2 if turn and 2 * blocks * rows <= config.acc_depth else 0
                 yield Matrix(
-                    act_offset=row, act_stride_x=1, wgt_offset=offset, width=rows, blocks=blocks, acc_stride_x=1,
-                    acc_stride_block=rows,
+                    act_offset=row, act_stride_x=1, wgt_offset=offset, width=rows, blocks=blocks, acc_offset=acc,
+                    acc_stride_x=1, acc_stride_block=rows,
                 )  # fmt: skip
+                staged = staging.place(rows * blocks)
                 yield Vector(
-                    operation=Operation.CONVERT, width=rows, height=blocks, a_memory=Memory.ACC, a_stride_x=1,
-                    a_stride_y=rows, out_memory=Memory.ACT, out_stride_x=1, out_stride_y=rows,
+                    operation=Operation.CONVERT, width=rows, height=blocks, a_memory=Memory.ACC, a_offset=acc,
+                    a_stride_x=1, a_stride_y=rows, out_memory=Memory.ACT, out_stride_x=1, out_stride_y=rows, **staged,
                 )  # fmt: skip
-                yield Store(words=rows * blocks, word_stride=1, dram=dram + offset + row)
+                yield _store(staged, rows * blocks, dram + offset + row)
 
 
 def _runs(written: NDArray[np.bool_], most: int) -> Iterator[tuple[int, int, int]]:
     """(bank, first word, words) around what was written, `most` words or fewer each."""
     for bank, row in enumerate(written):
         words = np.nonzero(row)[0]
-        if len(words):
-            end = int(words[-1]) + 1
-            for low in range(int(words[0]), end, most):
-                yield bank, low, min(most, end - low)
+        for near in np.split(words, np.nonzero(np.diff(words) > _GAP)[0] + 1):
+            if len(near):
+                end = int(near[-1]) + 1
+                for low in range(int(near[0]), end, most):
+                    yield bank, low, min(most, end - low)
+
+
+class _Staging:
+    """Words of ACT, whose own have been stored, on the way from elsewhere to DRAM.
+
+    A constant stays in them where there is room, and what is stored next goes elsewhere than what is stored now: so
+    that the engines work at the same time.
+    """
+
+    def __init__(self, config: NpuConfig, constant: int, words: int) -> None:
+        """For one constant, `words` words in DRAM from `constant` on."""
+        self._load = Load(memory=Memory.ACT, dram=constant, words=words, word_stride=1)
+        self._depth, self._banks = config.act_depth, config.act_banks
+        self._kept = words if config.act_banks > 1 or config.act_depth >= 3 * words else 0
+        self._loaded = False
+        self._turn = 0
+
+    def constant(self) -> Iterator[Instruction]:
+        """What loads the constant to word 0 of bank 0, if it is not there."""
+        if not self._loaded:
+            yield self._load
+        self._loaded = bool(self._kept)
+
+    def place(self, words: int) -> dict[str, Any]:
+        """Bank and first word for `words` words, as VECTOR's result."""
+        places = []
+        for bank in range(self._banks):
+            low = 0 if bank else self._kept
+            places += [(bank, low + k * words) for k in range(min(2, (self._depth - low) // words))]
+        if not places:  # only where nothing is kept
+            places = [(0, 0)]
+        self._turn += 1
+        bank, offset = places[self._turn % len(places)]
+        return {"out_bank": bank, "out_offset": offset}
+
+
+def _store(staged: dict[str, Any], words: int, dram: int) -> Store:
+    return Store(bank=staged["out_bank"], offset=staged["out_offset"], words=words, word_stride=1, dram=dram)

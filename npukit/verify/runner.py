@@ -20,7 +20,9 @@ from npukit.sim.judge import judge
 from npukit.sim.timing import simulate_timing
 from npukit.verify.compare import Outcome, compare_program
 from npukit.verify.coverage import cover, cover_values, coverage_items
-from npukit.verify.generator import order_instructions, random_program
+from npukit.verify.generator import random_program
+from npukit.verify.hostile import hostile_share
+from npukit.verify.order import order_instructions
 
 __all__ = ["Verification", "random_dram", "replay", "save_case", "shrink", "verify"]
 
@@ -35,6 +37,8 @@ class Verification:
     bit_mismatches: int = 0
     cycle_mismatches: int = 0
     coverage: Counter[str] = field(default_factory=Counter)
+    hostile: Counter[str] = field(default_factory=Counter)
+    """Runs in hostile surroundings, by what became of the program that was interrupted."""
     first_divergence: dict[str, Any] | None = None
     cycles: int = 0
     rtl_seconds: float = 0.0
@@ -50,6 +54,7 @@ class Verification:
             "bit_mismatches": self.bit_mismatches,
             "cycle_mismatches": self.cycle_mismatches,
             "coverage": {item: self.coverage[item] for item in coverage_items(self.config)},
+            "hostile": dict(self.hostile),
             "first_divergence": self.first_divergence,
             "rtl_mcycles_per_second": self.cycles / 1e6 / self.rtl_seconds if self.rtl_seconds else 0.0,
             "sim_mcycles_per_second": self.cycles / 1e6 / self.sim_seconds if self.sim_seconds else 0.0,
@@ -74,11 +79,13 @@ def verify(
     progress: Callable[[int], None] = lambda _: None,
     traced: Callable[[Path], RtlDevice] | None = None,
     dram: AnyDram | None = None,
+    first: int = 0,
 ) -> Verification:
-    """Compare `programs` random programs, each with a DRAM of its own unless one is given; stops at the first that
-    differs, which it shrinks and saves in `folder`, with the waveform if `traced` makes a device that writes one."""
+    """Compare random programs, `programs` of them from number `first` on, each with a DRAM of its own unless one is
+    given; stops at the first that differs, which it shrinks and saves in `folder`, with the waveform if `traced` makes
+    a device that writes one. With the reference DRAM some are followed by hostile runs."""
     result = Verification(device.config, seed)
-    for index in range(programs):
+    for index in range(first, first + programs):
         made = random_program(device.config, f"{seed}/{index}")
         behind = dram or random_dram(f"{seed}/{index}")
         start = perf_counter()
@@ -96,7 +103,7 @@ def verify(
             before, after = made.memory.view(np.uint16), outcome.memory.view(np.uint16)
             cover_values("read", before, result.coverage)
             cover_values("stored", after[after != before], result.coverage)
-        progress(index + 1)
+        progress(result.programs)
         if outcome.first is not None:
             instructions, outcome = shrink(device, made.instructions, made.memory, behind, outcome)
             assert outcome.first is not None
@@ -115,6 +122,14 @@ def verify(
                         compare_program(tracing, instructions, made.memory, behind)
                     result.first_divergence["waveform"] = str(waveform)
             break
+        share = None if dram is not None else hostile_share(device, seed, index)
+        if share is not None:
+            happened, outcome = share
+            result.hostile[happened] += 1
+            result.bit_mismatches += outcome.bits
+            if outcome.first is not None:
+                result.first_divergence = {"program": f"{seed}/{index}", "hostile": happened, **outcome.first}
+                break
     return result
 
 
@@ -130,7 +145,7 @@ def shrink(
     position = len(best) - 2
     while position >= 0:
         rest = [replace(one, wait=0, signal=0, drain=0) for i, one in enumerate(best[:-1]) if i != position]
-        candidate = (*order_instructions(device.config, rest), End())
+        candidate = (*order_instructions(device.config, rest, memory.size // device.config.word_bytes), End())
         # what is read must be written: the RTL's memories hold what earlier programs left
         if rest and not judge(device.config, candidate, memory.size, [(0, memory.size)]):
             tried = compare_program(device, candidate, memory, dram)
@@ -154,6 +169,7 @@ def save_case(
 
 
 def replay(device: RtlDevice, program: Program, dram: AnyDram) -> Outcome:
-    """Run a saved case."""
-    memory = np.frombuffer(program.constants, np.uint8).copy()
+    """Run a saved case; what its constants leave of DRAM, inputs among it, is 0."""
+    memory = np.zeros(program.dram_bytes, np.uint8)
+    memory[: len(program.constants)] = np.frombuffer(program.constants, np.uint8)
     return compare_program(device, program.instructions, memory, dram)

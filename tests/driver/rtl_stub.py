@@ -81,6 +81,7 @@ class CopyEngine(wiring.Component):
             self.trace_done.eq(done),
             registers.value("STATUS").eq(Cat(running, done, errors.any())),
             registers.value("ERROR").eq(errors << 4),
+            registers.clear.eq(registers.reset_core),
             registers.counter.eq(Mux(registers.counter_index == _CYCLES, cycle, 0)),
         ]
 

@@ -12,8 +12,9 @@ import pytest
 from npukit.driver import rtl_build
 from npukit.driver.device import Device, DeviceError, read_counters
 from npukit.driver.loader import LoadedProgram
-from npukit.driver.rtl_device import RtlDevice, Stalls
+from npukit.driver.rtl_device import RtlDevice
 from npukit.driver.sim_device import SimDevice, token_overflow
+from npukit.driver.surroundings import Surroundings
 from npukit.hw.toolchain import ToolError, find_tool
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import End, Instruction, Load, Matrix, Memory, Operation, Store, Vector, encode
@@ -108,9 +109,9 @@ def expected_memory(made: RandomProgram) -> np.ndarray:
 
 
 def test_back_pressure() -> None:
-    stalls = Stalls(seed=Random().getrandbits(32), percent=40)
-    print(stalls)
-    with RtlDevice(CONFIG, DramModel(latency=3), MEMORY, stalls=stalls, max_cycles=1_000_000) as device:
+    surroundings = Surroundings(seed=Random().getrandbits(32), stall_percent=40)
+    print(surroundings)
+    with RtlDevice(CONFIG, DramModel(latency=3), MEMORY, surroundings=surroundings, max_cycles=1_000_000) as device:
         for index in range(20):
             made = random_program(CONFIG, f"stalls/{index}")
             LoadedProgram(device, as_program(made.instructions, made.memory), 0).run({})
@@ -177,6 +178,25 @@ def _bad_programs() -> Iterator[Bad]:
         name = f"reserved bit of {one.mnemonic}"
         yield Bad(name, illegal, 2, (FIRST, SECOND, one, *([] if isinstance(one, End) else [End()])),
                   {2: _patched(one, 255)})  # fmt: skip
+    modes = {
+        "LOAD to ACC": replace(load, memory=ACC),
+        "LOAD to PAR with a border": replace(load, memory=Memory.PAR, pad_left=1),
+        "LOAD to PAR from part of a word": replace(load, memory=Memory.PAR, dram=1),
+        "LOAD that waits for itself": replace(load, wait=1),
+        "MATRIX that signals itself": replace(SECOND, wait=0, signal=2),
+        "VECTOR that waits for itself": replace(copy, wait=4),
+        "STORE that signals itself": replace(store, signal=8),
+        "REQUANTIZE of ACT": replace(copy, operation=Operation.REQUANTIZE),
+        "COPY to WGT": replace(copy, out_memory=Memory.WGT),
+        "COPY that transposes": replace(copy, transpose=1),
+        "ADD with a second source in ACC": replace(copy, operation=Operation.ADD, b_memory=ACC),
+        "MAX with a stride": replace(window, a_stride_x=1),
+        "MAX of a large window": replace(window, window_height=CONFIG.max_window + 1),
+        "END that waits": End(wait=1),
+        "END that drains": End(drain=1),
+    }
+    for name, one in modes.items():
+        yield Bad(name, illegal, 2, (FIRST, SECOND, one, *([] if isinstance(one, End) else [End()])))
     yield Bad("no END", cause.MISSING_END, 2, (FIRST, SECOND, copy))
     yield Bad("END in the middle", cause.MISSING_END, 1, (FIRST, End(), copy, End()))
     yield Bad("no instruction", cause.MISSING_END, 0, ())
@@ -291,8 +311,8 @@ def test_errors_in_the_middle(good: RandomProgram, percent: int) -> None:
     seed = Random().getrandbits(32)
     print(f"seed {seed}")
     random = Random(seed)
-    stalls = Stalls(seed=seed, percent=percent) if percent else None
-    with RtlDevice(CONFIG, DramModel(latency=20), MEMORY, stalls=stalls, max_cycles=400_000) as device:
+    surroundings = Surroundings(seed=seed, stall_percent=percent)
+    with RtlDevice(CONFIG, DramModel(latency=20), MEMORY, surroundings=surroundings, max_cycles=400_000) as device:
         for index in range(30):
             made = random_program(CONFIG, f"{seed}/{index}", 30)
             device.set_dram(

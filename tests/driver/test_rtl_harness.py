@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from npukit.driver import rtl_build
 from npukit.driver.device import Device, DeviceError, read_counters, read_wide, write_wide
-from npukit.driver.rtl_device import RtlDevice, Stalls, ToolError
+from npukit.driver.rtl_device import RtlDevice, ToolError
+from npukit.driver.surroundings import Surroundings
 from npukit.hw.verilog import component_verilog
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import End, Engine, Load, Matrix, Store
@@ -243,7 +244,7 @@ def test_strobes_choose_bytes(device: RtlDevice) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_back_pressure(make: Callable[..., RtlDevice], seed: int) -> None:
-    with make(stalls=Stalls(seed=seed, percent=20 + 20 * seed)) as device:
+    with make(surroundings=Surroundings(seed=seed, stall_percent=20 + 20 * seed)) as device:
         start(device, 50, 7)
         device.wait(10)
         assert copied(device, 50, 7)
@@ -559,7 +560,7 @@ def test_bad_options(config: NpuConfig) -> None:
     with pytest.raises(ValueError, match="multiple of 4096, not 100"):
         RtlDevice(config, memory_bytes=100)
     with pytest.raises(ValueError, match="percent must be from 0 to 99, not 100"):
-        Stalls(seed=1, percent=100)
+        Surroundings(seed=1, stall_percent=100)
 
 
 def test_missing_tools_are_named(config: NpuConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

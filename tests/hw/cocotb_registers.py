@@ -63,7 +63,7 @@ async def power_up(dut) -> None:
     for register in REGISTERS:
         if register.access == "ro" and not is_counter(register):
             getattr(dut, register.name.lower()).value = 0
-    dut.counter.value = 0
+    dut.counter.value = dut.busy.value = dut.clear.value = 0
     dut.rst.value = 1
     for _ in range(3):
         await RisingEdge(dut.clk)
@@ -159,10 +159,33 @@ async def control(dut) -> None:
         assert await read(manager, base) == (AxiResp.OKAY, 0x1000)
         await write(manager, CONTROL, b"\x02")
         assert strobes.counts == {"start": 1, "reset_core": 1}
+        assert await read(manager, base) == (AxiResp.OKAY, 0x1000), "the reset comes when bursts have ended"
+        dut.clear.value = 1
+        await RisingEdge(dut.clk)
+        dut.clear.value = 0
         assert await read(manager, base) == (AxiResp.OKAY, 0)
         await write(manager, CONTROL, b"\x03")
         assert strobes.counts == {"start": 1, "reset_core": 2}
         assert strobes.answered == [1, 1, 1]
+
+
+@cocotb.test()
+async def busy(dut) -> None:
+    """Nothing but a reset is taken; everything can be read."""
+    for seed, chance in ((7, 0.0), (8, 0.5)):
+        manager = await begin(dut, seed, chance)
+        strobes = Strobes(dut)
+        dut.busy.value = 1
+        for register in REGISTERS:
+            assert await write(manager, register.offset, b"\x01\x00\x00\x00") == AxiResp.SLVERR, register.name
+            assert (await read(manager, register.offset))[0] == AxiResp.OKAY
+            if register.access == "rw":
+                assert int(getattr(dut, register.name.lower()).value) == register.reset
+        assert strobes.counts == {"start": 0, "reset_core": 0}
+        assert await write(manager, CONTROL, b"\x03") == AxiResp.OKAY
+        assert strobes.counts == {"start": 0, "reset_core": 1}
+        dut.busy.value = 0
+        assert await write(manager, address_of("BASE_LOW"), b"\x01\x00\x00\x00") == AxiResp.OKAY
 
 
 @cocotb.test()

@@ -45,4 +45,4 @@ def test_against_a_memory(tmp_path: Path, run_cocotb: Callable[..., None]) -> No
         if count == 8:
             break
     assert count == 8
-    run_cocotb(core_verilog(CONFIG), "npu", "cocotb_core", 1, {"NPUKIT_CASES": str(tmp_path)})
+    run_cocotb(core_verilog(CONFIG), "npu", "cocotb_core", 2, {"NPUKIT_CASES": str(tmp_path)})

@@ -141,9 +141,10 @@ def rounded_accumulators(rng: np.random.Generator, count: int) -> tuple[Inputs, 
 
 
 def all_exponents(rng: np.random.Generator, count: int) -> tuple[Inputs, NDArray]:
-    """Every finite multiplier, subnormals too; products that overflow."""
-    multiplier = rng.integers(0, 2**32, count).astype(np.uint32).view(np.float32)
-    multiplier = np.where(np.isfinite(multiplier), multiplier, np.float32(0))
+    """Any bits as a multiplier: subnormals, infinities, NaN; products that overflow."""
+    multiplier = rng.integers(0, 2**32, count).astype(np.uint32)
+    multiplier |= np.where(rng.random(count) < 0.1, 0x7F800000, 0).astype(np.uint32)
+    multiplier = multiplier.view(np.float32)
     return float_case(integers(rng, count), np.zeros(count, np.int64), multiplier, clamps(rng, count))
 
 
@@ -154,13 +155,13 @@ def random_fixed(rng: np.random.Generator, count: int) -> tuple[Inputs, NDArray]
     usual = rng.random(count) < 0.5
     multiplier = np.where(usual, rng.integers(2**30, 2**31, count), integers(rng, count))
     near = np.clip(rng.integers(5, 12, count) - size, -31, 30)
-    shift = np.where(usual, near, rng.integers(-31, 31, count))
+    shift = np.where(usual, near, rng.integers(-128, 128, count))
     return fixed_case(accumulators, bias, multiplier, shift, clamps(rng, count))
 
 
 def edges_fixed(rng: np.random.Generator, count: int) -> tuple[Inputs, NDArray]:
-    """Every pair of edge values with every shift."""
-    grid = np.meshgrid(ACCUMULATORS, MULTIPLIERS, np.arange(-31, 31), indexing="ij")
+    """Every pair of edge values with every shift, those that mean nothing included."""
+    grid = np.meshgrid(ACCUMULATORS, MULTIPLIERS, np.arange(-128, 128), indexing="ij")
     accumulators, multiplier, shift = (axis.ravel() for axis in grid)
     bias = np.zeros_like(accumulators)
     return fixed_case(accumulators, bias, multiplier, shift, clamps(rng, len(shift)))

@@ -87,6 +87,18 @@ def add_any(rng: Generator, count: int) -> Inputs:
     return add(elements(rng, count), *values)
 
 
+def add_bits(rng: Generator, count: int) -> Inputs:
+    """Any bits as ratios and offset: exponent fields 0 and 255 are frequent, magnitudes often alike."""
+    field = rng.integers(0, 256, count)
+    values = []
+    for _ in FLOATS:
+        near = np.clip(field + rng.integers(-40, 40, count), 0, 255)
+        exponent = np.where(rng.random(count) < 0.2, rng.choice([0, 255], count), near).astype(np.uint32)
+        bits = rng.integers(0, 2**32, count).astype(np.uint32) & 0x807FFFFF | exponent << 23
+        values.append(bits.view(np.float32))
+    return add(elements(rng, count), *values)
+
+
 def add_usual(rng: Generator, count: int) -> Inputs:
     """As a compiler makes them: ratios around 1, the offset from zero points."""
     drawn = elements(rng, count)
@@ -217,6 +229,13 @@ def multiply_any(rng: Generator, count: int) -> Inputs:
     return multiply(elements(rng, count), [wide(rng, count) for _ in range(3)], floats(rng, -64, 64, count))
 
 
+def multiply_bits(rng: Generator, count: int) -> Inputs:
+    """Any bits as a multiplier."""
+    bits = rng.integers(0, 2**32, count).astype(np.uint32)
+    bits |= np.where(rng.random(count) < 0.1, 0x7F800000, 0).astype(np.uint32)
+    return multiply(elements(rng, count), [wide(rng, count) for _ in range(3)], bits.view(np.float32))
+
+
 def multiply_usual(rng: Generator, count: int) -> Inputs:
     return multiply(elements(rng, count), [wide(rng, count) for _ in range(3)], floats(rng, -16, 1, count))
 
@@ -266,7 +285,7 @@ def add_fixed_any(rng: Generator, count: int) -> Inputs:
     return add_fixed(
         elements(rng, count),
         three(lambda: rng.integers(-(2**31), 2**31, count)),
-        three(lambda: rng.integers(-31, 31, count)),
+        three(lambda: rng.integers(-128, 128, count)),
         three(lambda: wide(rng, count)),
         rng.integers(0, 64, count),
     )
@@ -289,7 +308,7 @@ def add_fixed_edges(rng: Generator, count: int) -> Inputs:
     return add_fixed(
         elements(rng, count),
         three(lambda: rng.choice(INT32_EDGES, count)),
-        three(lambda: rng.choice([-31, -30, -20, -10, -2, -1, 0, 1, 2, 10, 29, 30], count)),
+        three(lambda: rng.choice([-128, -33, -32, -31, -30, -20, -10, -2, -1, 0, 1, 2, 10, 30, 31, 32, 127], count)),
         three(lambda: rng.choice([-512, -255, -128, -1, 0, 1, 128, 255, 511], count)),
         rng.choice([0, 1, 19, 20, 21, 22, 23, 30, 31, 32, 63], count),
     )
@@ -308,7 +327,7 @@ def add_fixed_ties(rng: Generator, count: int) -> Inputs:
 
 def multiply_fixed_any(rng: Generator, count: int) -> Inputs:
     zero_points = three(lambda: wide(rng, count))
-    multiplier, shift = rng.integers(-(2**31), 2**31, count), rng.integers(-31, 31, count)
+    multiplier, shift = rng.integers(-(2**31), 2**31, count), rng.integers(-128, 128, count)
     return multiply_fixed(elements(rng, count), zero_points, multiplier, shift)
 
 
@@ -321,14 +340,14 @@ def multiply_fixed_usual(rng: Generator, count: int) -> Inputs:
 def multiply_fixed_edges(rng: Generator, count: int) -> Inputs:
     zero_points = three(lambda: rng.choice([-512, -128, -1, 0, 1, 128, 255, 511], count))
     return multiply_fixed(
-        elements(rng, count), zero_points, rng.choice(INT32_EDGES, count), rng.integers(-31, 31, count)
+        elements(rng, count), zero_points, rng.choice(INT32_EDGES, count), rng.integers(-128, 128, count)
     )
 
 
 CASES = (
-    add_any, add_usual, add_near_ties, add_exact_ties, add_inner_cancels, add_outer_cancels, add_far_apart,
+    add_any, add_bits, add_usual, add_near_ties, add_exact_ties, add_inner_cancels, add_outer_cancels, add_far_apart,
     add_tiny_in_inner, add_tiny_in_outer, add_zeros, add_every_pair,
-    multiply_any, multiply_usual, multiply_near_ties, multiply_exact_ties,
+    multiply_any, multiply_bits, multiply_usual, multiply_near_ties, multiply_exact_ties,
     add_fixed_any, add_fixed_usual, add_fixed_edges, add_fixed_ties,
     multiply_fixed_any, multiply_fixed_usual, multiply_fixed_edges,
 )  # fmt: skip

@@ -49,7 +49,7 @@ PROGRAM = Program(
         ),
     ),
     nodes=(NodeInfo("conv", "Conv", ((1, 3, 5, 5), (9, 3, 1, 1)), (1, 9, 5, 5), 675, ((0, 2), (3, 4))),),
-    captures=(Capture(2, "inner", 0, 1, 2, 3, step_y=-1), Capture(3, "result", 0, 0, 0, 0)),
+    captures=(Capture(2, "inner", 0, 1, 2, 3, step_y=2), Capture(3, "result", 0, 0, 0, 0)),
     captured={
         "inner": ((1, 9, 5, 5), (1, 9, 5, 5), "int8"),
         "result": ((1, 9, 5, 5), (9, 25), "uint8"),
@@ -88,7 +88,8 @@ def test_round_trip() -> None:
 def test_round_trip_of_any_instructions(data: st.DataObject, any_instruction: st.SearchStrategy) -> None:
     instructions = tuple(data.draw(st.lists(any_instruction, max_size=5)))
     constants = data.draw(st.binary(max_size=40))
-    one = Program(config=NpuConfig(), instructions=instructions, constants=constants, name=data.draw(st.text()))
+    name = data.draw(st.text())
+    one = Program(NpuConfig(), instructions, constants, dram_bytes=len(constants), name=name)
     assert Program.from_bytes(one.to_bytes()) == one
 
 
@@ -191,9 +192,9 @@ def test_loading_executes_nothing() -> None:
     evil = replace(
         PROGRAM,
         name=text,
-        tensors=(replace(PROGRAM.tensors[0], name=text, role=text, dtype=text),),
+        tensors=(replace(PROGRAM.tensors[0], name=text),),
         nodes=(replace(PROGRAM.nodes[0], name=text, op=text),),
-        captured={text: ((1,), (1, 1), text)},
+        captured={**PROGRAM.captured, text: ((1, 1, 1, 1), (1, 1), "int8")},
     )
     assert Program.from_bytes(evil.to_bytes()) == evil
     banned = {"eval", "exec", "compile", "__import__", "pickle", "marshal", "globals", "importlib"}

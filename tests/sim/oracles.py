@@ -3,12 +3,14 @@
 from fractions import Fraction
 
 __all__ = [
+    "any_exponent",
     "fused_multiply_add",
     "multiply_by_quantized_multiplier",
     "requantize",
     "requantize_integer",
     "rounding_divide_by_pot",
     "saturating_rounding_doubling_high_mul",
+    "to_24_bits",
     "to_float32",
     "to_int32",
 ]
@@ -38,6 +40,26 @@ def to_float32(value: Fraction) -> float:
 def fused_multiply_add(a: float, b: float, c: float) -> float:
     """binary32 a * b + c of finite values, rounded once."""
     return to_float32(Fraction(a) * Fraction(b) + Fraction(c))
+
+
+def any_exponent(bits: int) -> Fraction:
+    """A binary32 without special values: exponent field 0 is zero, 255 an exponent as any other."""
+    field = bits >> 23 & 255
+    if field == 0:
+        return Fraction(0)
+    return (-1) ** (bits >> 31) * Fraction(2**23 + bits % 2**23) * Fraction(2) ** (field - 150)
+
+
+def to_24_bits(value: Fraction) -> Fraction:
+    """The nearest fraction of 24 significant bits, ties to even, whatever the exponent."""
+    if value == 0:
+        return value
+    unit = Fraction(1)
+    while abs(value) / unit >= 2**24:
+        unit *= 2
+    while abs(value) / unit < 2**23:
+        unit /= 2
+    return round(value / unit) * unit
 
 
 def requantize(accumulator: int, bias: int, multiplier: float, zero_point: int, low: int, high: int) -> int:
@@ -94,7 +116,9 @@ def rounding_divide_by_pot(value: int, exponent: int) -> int:
 
 
 def multiply_by_quantized_multiplier(value: int, multiplier: int, shift: int) -> int:
-    """TensorFlow Lite's function of that name, with a left shift that wraps."""
-    left, right = max(shift, 0), max(-shift, 0)
+    """TensorFlow Lite's function of that name, with a left shift that wraps; of a shift outside of -31 to 31 the low 8
+    bits count as a signed number, and the low 5 bits of its magnitude."""
+    shift = (shift + 128) % 256 - 128
+    left, right = (0, -shift % 32) if shift < 0 else (shift % 32, 0)
     scaled = saturating_rounding_doubling_high_mul(to_int32(value << left), multiplier)
     return rounding_divide_by_pot(scaled, right)

@@ -147,7 +147,7 @@ def test_the_three_roundings_of_fixed_scaling() -> None:
     accumulator=INT32,
     bias=INT32,
     multiplier=st.integers(1 << 30, 2**31 - 1),
-    shift=st.integers(-31, 5),
+    shift=st.integers(-31, 5) | st.integers(-(2**31), 2**31 - 1),
     zero=st.integers(-128, 127),
 )
 def test_requantize_fixed(
@@ -263,6 +263,31 @@ def test_add(a: int, b: int, ra: float, rb: float, offset: float, oracles: Modul
     assert int(result[0]) == max(-100, min(255, round(Fraction(total))))
 
 
+BITS = st.integers(0, 2**32 - 1) | st.sampled_from([0, 1, 0x007FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFFFFFFF])
+
+
+@given(a=st.integers(-128, 255), b=st.integers(-128, 255), bits=st.tuples(BITS, BITS, BITS))
+def test_add_of_any_bits(a: int, b: int, bits: tuple[int, int, int], oracles: ModuleType) -> None:
+    ra, rb, offset = np.array(bits, np.uint32).view(np.float32)
+    result = numerics.add(np.array([a]), np.array([b]), ra, rb, offset, -512, 511)
+    left, right, addend = (oracles.any_exponent(one) for one in bits)
+    total = oracles.to_24_bits(a * left + oracles.to_24_bits(b * right + addend))
+    assert int(result[0]) == max(-512, min(511, round(total)))
+
+
+@given(value=st.integers(-(2**31), 2**31 - 1) | st.integers(-2, 2), bits=BITS)
+def test_multipliers_of_any_bits(value: int, bits: int, oracles: ModuleType) -> None:
+    multiplier = np.array(bits, np.uint32).view(np.float32)
+    requantized = numerics.requantize(np.array([value], np.int32), np.int32(0), multiplier, 3, -128, 127)
+    total = oracles.to_float32(Fraction(value))
+    scaled = round(oracles.to_24_bits(Fraction(total) * oracles.any_exponent(bits)))
+    assert int(requantized[0]) == max(-128, min(127, scaled + 3))
+    factor = value % 512 - 256
+    product = numerics.multiply(np.array([factor]), np.array([1]), 0, 0, multiplier, 3, -512, 511)
+    shifted = oracles.to_24_bits(oracles.to_24_bits(factor * oracles.any_exponent(bits)) + 3)
+    assert int(product[0]) == max(-512, min(511, round(shifted)))
+
+
 @given(
     a=st.integers(-128, 255),
     b=st.integers(-128, 255),
@@ -288,7 +313,7 @@ def test_multiply_adds_the_zero_point_before_it_rounds() -> None:
     a=st.integers(-128, 127),
     b=st.integers(-128, 127),
     multipliers=st.tuples(*[st.integers(1 << 30, 2**31 - 1)] * 3),
-    shifts=st.tuples(*[st.integers(-30, 0)] * 3),
+    shifts=st.tuples(*[st.integers(-30, 0) | st.integers(-128, 127)] * 3),
     offsets=st.tuples(*[st.integers(-128, 128)] * 3),
     left_shift=st.integers(0, 22),
 )

@@ -1,0 +1,22 @@
+"""Fuzzing: kinds of input, and what watches over their cases. `make fuzz N=20000 SEED=1`; `fuzz.py` is the command."""
+
+from importlib import import_module
+from types import ModuleType
+
+__all__ = ["KINDS", "module_of"]
+
+KINDS: dict[str, tuple[str, int]] = {
+    "toml": ("configurations", 20),
+    "assembly": ("assembly", 20),
+    "npz": ("arrays", 15),
+    "compiled": ("compiled", 15),
+    "link": ("link", 2),
+    "kernels": ("kernels", 5),
+    "harness": ("harness", 5),
+}
+"""Name -> module of this folder, and its share of the cases, in parts of the sum."""
+
+
+def module_of(name: str) -> ModuleType:
+    """The module of a kind: `make(folder)` makes its `Kind`, and `ENVIRONMENT`, if there, is for its processes."""
+    return import_module(f".{KINDS[name][0]}", __name__)

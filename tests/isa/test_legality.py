@@ -1,0 +1,80 @@
+"""Modes that an instruction may have by itself, stated a second time, by hand."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from npukit.isa.config import PRESETS, NpuConfig
+from npukit.isa.instructions import End, Instruction, Load, Matrix, Memory, Operation, Store, Vector
+from npukit.isa.legality import illegal_mode
+
+INT8, BF16 = PRESETS["int8-8x8"], PRESETS["bf16-8x8"]
+ACT, ACC, WGT, PAR = Memory.ACT, Memory.ACC, Memory.WGT, Memory.PAR
+BOTH = {(ACT, ACT), (ACT, ACC), (ACC, ACT), (ACC, ACC)}
+PAIRS = {
+    Operation.REQUANTIZE: {(ACC, ACT)},
+    Operation.REQUANTIZE_FIXED: {(ACC, ACT)},
+    Operation.CONVERT: {(ACT, ACC), (ACC, ACT)},
+    Operation.COPY: {(ACT, ACT), (ACC, ACC)},
+    Operation.SUM: BOTH,
+    Operation.FILL: BOTH,
+}
+INT8_ALONE = {
+    Operation.REQUANTIZE_FIXED, Operation.ADD_FIXED, Operation.MULTIPLY_FIXED, Operation.DEPTHWISE_FIXED,
+    Operation.TABLE,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [INT8, BF16, replace(INT8, fma_fixed=0)], ids=["int8", "bf16", "plain"])
+@pytest.mark.parametrize("operation", Operation)
+def test_memories_of_an_operation(operation: Operation, config: NpuConfig) -> None:
+    there = config.dtype == "int8" or operation not in INT8_ALONE
+    if config.fma_fixed == 0 and operation in (Operation.ADD_FIXED, Operation.MULTIPLY_FIXED):
+        there = False
+    for one, other in itertools.product(Memory, Memory):
+        reason = illegal_mode(config, Vector(operation=operation, a_memory=one, out_memory=other))
+        legal = there and (one, other) in PAIRS.get(operation, {(ACT, ACT)})
+        assert (reason is None) == legal, reason
+        assert not there or legal or reason is not None and f"not from {one.name} to {other.name}" in reason
+
+
+def test_second_sources() -> None:
+    for operation, memory in itertools.product(Operation, Memory):
+        one, other = min(PAIRS.get(operation, {(ACT, ACT)}))
+        vector = Vector(operation=operation, a_memory=one, out_memory=other)
+        if not vector.is_window:
+            reason = illegal_mode(INT8, replace(vector, b_memory=memory))
+            assert (reason is None) == (memory is ACT or not vector.has_two_sources)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "reason"),
+    [
+        (Load(memory=ACC), "LOAD writes ACT, WGT or PAR, not ACC"),
+        (Load(memory=PAR, pad_bottom=1), "a LOAD to PAR has no border"),
+        (Load(memory=PAR, dram_row_stride=-4), None),
+        (Load(memory=PAR, dram_row_stride=-2), "multiples of a PAR word, 4 ACT words, not 0, 0, -2"),
+        (Load(memory=WGT, dram=3, pad_left=3, pad_value=0xFFFF), None),
+        (Load(signal=1), "an engine has no tokens with itself"),
+        (Matrix(wait=2), "an engine has no tokens with itself"),
+        (Store(wait=8), "an engine has no tokens with itself"),
+        (Store(wait=7, signal=7, drain=1), None),
+        (Vector(operation=Operation.MAX, a_stride_x=-1), "a window operation has a_stride_x 0, not -1"),
+        (Vector(operation=Operation.MAX, window_height=7, window_width=7), None),
+        (Vector(operation=Operation.MAX, window_height=8), "window 8x1 exceeds max_window 7"),
+        (Vector(operation=Operation.COPY, a_stride_x=-1), None),
+        (Vector(operation=Operation.COPY, transpose=1), "transpose is reserved, and must be 0"),
+        (End(signal=1), "END takes and gives no tokens, and does not drain"),
+        (End(wait=1), "END takes and gives no tokens, and does not drain"),
+        (End(drain=1), "END takes and gives no tokens, and does not drain"),
+        (End(), None),
+    ],
+)  # fmt: skip
+def test_other_modes(instruction: Instruction, reason: str | None) -> None:
+    found = illegal_mode(INT8, instruction)
+    assert found is None if reason is None else found is not None and reason in found
+
+
+def test_a_par_word_of_bf16() -> None:
+    assert illegal_mode(BF16, Load(memory=PAR, dram=2)) is None
+    assert illegal_mode(BF16, Load(memory=PAR, dram=1)) is not None
