@@ -13,8 +13,9 @@ KINDS: dict[str, tuple[str, int]] = {
     "link": ("link", 2),
     "kernels": ("kernels", 5),
     "harness": ("harness", 5),
+    "mutated": ("mutated", 0),
 }
-"""Name -> module of this folder, and its share of the cases, in parts of the sum."""
+"""Name -> module of this folder, and its share of the cases, in parts of the sum; none of those that run only when they are named."""
 
 
 def module_of(name: str) -> ModuleType:
