@@ -19,5 +19,5 @@ KINDS: dict[str, tuple[str, int]] = {
 
 
 def module_of(name: str) -> ModuleType:
-    """The module of a kind: `make(folder)` makes its `Kind`, and `ENVIRONMENT`, if there, is for its processes."""
+    """The module of a kind: `make(folder)` makes its `Kind`; `environment()`, if there, gives variables for its processes."""
     return import_module(f".{KINDS[name][0]}", __name__)
