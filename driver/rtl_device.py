@@ -44,7 +44,10 @@ def _to_stderr(text: str) -> None:
 
 
 def _bind(path: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:  # on a file system that runs no programs, for instance
+        raise ToolError(f"the core's model cannot be loaded: {error}") from None
     handle, integer, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
     signatures: dict[str, tuple[type | None, list]] = {
         "npu_create": (handle, []),

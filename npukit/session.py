@@ -15,6 +15,7 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
+from npukit.cache import cache_path
 from npukit.compiler.artifact import Offload, offload_of
 from npukit.compiler.passes.partition import Partition
 from npukit.compiler.pipeline import Compilation, compile_model
@@ -23,7 +24,7 @@ from npukit.driver.device import Device
 from npukit.driver.executor import Execution, Executor, names_used, programs_of
 from npukit.driver.sim_device import SimDevice
 from npukit.errors import UsageError
-from npukit.hw.toolchain import cache_folder, source_digest
+from npukit.hw.toolchain import source_digest
 from npukit.isa.config import ConfigError, NpuConfig, load_config
 from npukit.isa.program import Program
 from npukit.npufile import read_model
@@ -302,11 +303,7 @@ def _staying(model: onnx.ModelProto) -> list[str]:
 def cached_search(progress: Callable[[str], None] = lambda _: None) -> Search:
     """A search that keeps what it measures in the user's cache."""
     packages = [Path(path) for name in ("compiler", "sim", "isa") for path in import_module(f"npukit.{name}").__path__]
-    try:
-        folder = cache_folder("search")
-    except OSError:  # then nothing is kept
-        folder = None
-    return Search(folder, source_digest(packages), progress)
+    return Search(cache_path("search"), source_digest(packages), progress)
 
 
 def _make_device(
