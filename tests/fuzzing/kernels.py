@@ -4,7 +4,6 @@ import hashlib
 from pathlib import Path
 from random import Random
 
-import numba
 import numpy as np
 from npukit.hw.toolchain import cache_folder, source_digest
 from npukit.isa.program import Program, ProgramError
