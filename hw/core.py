@@ -181,8 +181,8 @@ class Machine(wiring.Component):
             header = instruction_layout(Load)(queue.r_data)
             in_flight = Signal(8, name=f"{name}_in_flight")
             granted, active = Signal(name=f"{name}_granted"), Signal(8, name=f"{name}_active")
-            """Started in the cycle before; started earlier, with an end that has not been seen. The grant comes late in its
-            cycle, too late for a sum."""
+            """Started in the cycle before; started earlier, with an end that has not been seen. The grant comes late in
+            its cycle, too late for a sum."""
             there = getattr(tokens, f"there_{number}")
             ordered = Signal(name=f"{name}_ordered")
             m.d.comb += [
