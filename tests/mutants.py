@@ -347,8 +347,8 @@ def _child_rtl(name: str, seed: int, programs: int, verilog: str | None = None) 
         for index in range(programs):
             made = random_program(config, f"{seed}/{index}")
             outcome = compare_program(device, made.instructions, made.memory, random_dram(made.seed))
-            if outcome.first is None and (share := hostile_share(device, seed, index)):
-                _, outcome = share
+            if outcome.first is None and (share := hostile_share(device, seed, index)) and share.first is not None:
+                return {"by": "a hostile run", "after": index + 1, "first": share.first}
             if outcome.first is not None:
                 error = outcome.first["what"] == "error"
                 found = ["bits"] * bool(outcome.bits) + ["cycles"] * bool(outcome.cycles)
