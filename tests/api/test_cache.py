@@ -19,7 +19,6 @@ from npukit.isa.config import PRESETS
 from npukit import cache, files, zoo
 from npukit.cache import cache_path, is_whole, keep, locked, read_kept, sealed
 
-
 compiling = pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="NUMBA_DISABLE_JIT is set")
 
 
