@@ -44,14 +44,14 @@ def main() -> int:
 def shares(kinds: list[str], cases: int) -> dict[str, int]:
     """Cases of each kind, by its share, at least one."""
     parts = {name: KINDS[name][1] for name in kinds}
-    whole = sum(parts.values())
-    return {name: max(1, round(cases * part / whole)) for name, part in parts.items()}
+    whole = sum(parts.values()) or 1
+    return {name: max(1, round(cases * (part or 1) / whole)) for name, part in parts.items()}
 
 
 def _run_all(options: argparse.Namespace) -> bool:
     good = True
     total = 0
-    for name, cases in shares(options.only or list(KINDS), options.cases).items():
+    for name, cases in shares(options.only or [name for name, (_, share) in KINDS.items() if share], options.cases).items():
         begun = time.monotonic()
 
         def progress(report: Report, name: str = name, cases: int = cases) -> None:

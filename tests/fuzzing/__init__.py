@@ -13,10 +13,11 @@ KINDS: dict[str, tuple[str, int]] = {
     "link": ("link", 2),
     "kernels": ("kernels", 5),
     "harness": ("harness", 5),
+    "mutated": ("mutated", 0),
 }
-"""Name -> module of this folder, and its share of the cases, in parts of the sum."""
+"""Name -> module of this folder, and its share of the cases, in parts of the sum; none of those that run only when they are named."""
 
 
 def module_of(name: str) -> ModuleType:
-    """The module of a kind: `make(folder)` makes its `Kind`, and `ENVIRONMENT`, if there, is for its processes."""
+    """The module of a kind: `make(folder)` makes its `Kind`; `environment()`, if there, gives variables for its processes."""
     return import_module(f".{KINDS[name][0]}", __name__)

@@ -174,8 +174,8 @@ class _Making:
 
 
 @contextmanager
-def _environment(name: str) -> Iterator[None]:
-    values: dict[str, str] = getattr(module_of(name), "ENVIRONMENT", {})
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """These variables for processes that are started meanwhile."""
     before = {key: os.environ.get(key) for key in values}
     os.environ.update(values)
     try:
@@ -197,7 +197,7 @@ class _Worker:
         self.folder = TemporaryDirectory(prefix="npukit-fuzz-", dir=folder)
         arguments = (name, seed, self.folder.name, theirs, self.shared)
         self.process = _SPAWN.Process(target=_work, args=arguments, daemon=True)
-        with _environment(name):
+        with _environment(getattr(module_of(name), "environment", dict)()):
             self.process.start()
         theirs.close()
         self.started = time.monotonic()
