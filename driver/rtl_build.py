@@ -176,16 +176,12 @@ def _at(error: OSError) -> str:
     return f" ({error.filename})" if error.filename else ""
 
 
-_unkept: dict[str, tuple[TemporaryDirectory, Path]] = {}
-"""Libraries that no cache could take, by their keys, with their folders, which go when this process ends."""
-
-
 def _without_cache(key: str, library: bytes) -> Path:
     folder = TemporaryDirectory(prefix="npukit-rtl-")
     path = Path(folder.name, "npu.so")
     path.write_bytes(library)
-    _unkept[key] = folder, path
-    return path
+    # without a cache there is no lock either: of several threads' libraries the first stays
+    return _unkept.setdefault(key, (folder, path))[1]
 
 
 def _build(

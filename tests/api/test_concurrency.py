@@ -273,38 +273,6 @@ def test_garbage_is_collected_after_compilations_that_overlap(monkeypatch: pytes
         gc.enable()
 
 
-def test_conversions_to_verilog_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Amaranth learns from the environment where Yosys is, all the time that it converts."""
-    pytest.importorskip("amaranth", reason="amaranth is not installed: pip install npukit[rtl]")
-    from amaranth.back import verilog as backend
-    from npukit.hw import verilog
-
-    both, first_over = threading.Event(), threading.Event()
-    entered: list[str] = []
-
-    def convert(component: Any, name: str, **_: Any) -> str:
-        entered.append(name)
-        if len(entered) == 1:
-            both.wait(0.3)
-        else:
-            both.set()
-            first_over.wait(0.3)
-        return os.environ["YOSYS"]
-
-    def job(name: str) -> str:
-        try:
-            return verilog.component_verilog(None, name)  # pyright: ignore[reportArgumentType]
-        finally:
-            first_over.set()
-
-    monkeypatch.delenv("YOSYS", raising=False)
-    monkeypatch.setattr(verilog, "_yosys", lambda: "found")
-    monkeypatch.setattr(verilog, "_ports", lambda component: {})
-    monkeypatch.setattr(backend, "convert", convert)
-    assert at_once(lambda: job("one"), lambda: job("two")) == ["found", "found"]
-    assert "YOSYS" not in os.environ
-
-
 # ---- one device
 
 
@@ -334,7 +302,7 @@ def test_whoever_wrote_to_the_device(digits: Case) -> None:
     session = Session(digits.model, CONFIG, device)
     device.write_memory(0, np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8))
     digits.run(session, [0])
-    broken = LoadedProgram(device, Program(CONFIG, (Load(dram=1 << 20), End()), dram_bytes=4096), 0)
+    broken = LoadedProgram(device, Program(CONFIG, (Load(dram=1 << 20), End()), dram_bytes=4096), 0, None)
     with pytest.raises(DeviceError, match="stopped at instruction 0"):
         broken.run({})
     digits.run(session, [1])
