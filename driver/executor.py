@@ -10,6 +10,7 @@ import onnx
 from npukit.driver.device import Device, Observable
 from npukit.driver.host import HostError, open_session, run_session
 from npukit.driver.loader import LoadedProgram, RunRecord, from_machine, machine_dtype
+from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program, ProgramError
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
@@ -129,7 +130,8 @@ class _HostSegment:
 class Executor:
     """A compiled model on a device, which it may share with others; threads may share the executor.
 
-    `expose` names tensors of the host's part to show in captures; `providers` are ONNX Runtime's for that part.
+    `expose` names tensors of the host's part to show in captures; `providers` are ONNX Runtime's for that part; the
+    judge holds the programs to `limits`, and does not look at them if these are None (see `LoadedProgram`).
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class Executor:
         device: Device,
         expose: frozenset[str] = frozenset(),
         providers: Sequence[str] = ("CPUExecutionProvider",),
+        limits: Limits | None = DEFAULT_LIMITS,
     ) -> None:
         self.device = device
         self._model = model
@@ -170,7 +173,7 @@ class Executor:
                 pending.append(node)
                 continue
             flush(graph.node[position:])
-            loaded = LoadedProgram(device, programs[node.name], address)
+            loaded = LoadedProgram(device, programs[node.name], address, limits)
             address = loaded.end
             self._steps.append((node, loaded))
         flush(())

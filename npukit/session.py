@@ -21,15 +21,17 @@ from npukit.compiler.passes.partition import Partition
 from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.search import Search
 from npukit.driver.device import Device
-from npukit.driver.executor import Execution, Executor, names_used, programs_of
+from npukit.driver.executor import ArtifactError, Execution, Executor, names_used, programs_of
 from npukit.driver.sim_device import SimDevice
 from npukit.errors import UsageError
 from npukit.hw.toolchain import source_digest
 from npukit.isa.config import ConfigError, NpuConfig, load_config
+from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program
 from npukit.npufile import read_model
 from npukit.profiling.layers import Profile, layer_profiles
 from npukit.sim.dram import AnyDram, DramModel, SdramDram
+from npukit.sim.judge import judge_program, refuse
 from npukit.sim.timing import Schedule, simulate_timing
 
 __all__ = ["DEVICES", "FALLBACKS", "Session", "cached_search", "quantized_tensors"]
@@ -72,9 +74,11 @@ class Session:
         optimize: how much the compiler tries: 0, 1 or 2; results are the same. search: at 2, where it keeps what it
             measures; by default the user's cache.
         vcd, vcd_cycles: a waveform file of the RTL, and the first and last cycle in it.
+        limits: memory and cycles that a compiled model's programs may ask for; the judge examines them before anything
+            is made for them. What is compiled here is not held to limits.
 
     Raises:
-        ConfigError, CompileError, ArtifactError, UsageError: each with one clear sentence.
+        ConfigError, CompileError, ArtifactError, JudgeError, UsageError: each with one clear sentence.
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class Session:
         search: Search | None = None,
         vcd: str | Path | None = None,
         vcd_cycles: tuple[int, int] | None = None,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         start = perf_counter()
         providers = _providers(fallback)
@@ -110,6 +115,8 @@ class Session:
                     f"{len(stay)} node(s) run on the host, and there is to be no fallback: {', '.join(stay)}"
                 )
             self.config = _config_of(programs, wanted)
+            for program in programs.values():
+                refuse(judge_program(program, limits))
         else:
             self.config = wanted or NpuConfig()
             self.compilation = compile_model(
@@ -127,7 +134,7 @@ class Session:
         self.device = device
         self.dram: AnyDram = dram or getattr(device, "dram", None) or DramModel()
         expose = frozenset({*quantized_tensors(proto), *_program_inputs(proto)}) if capture else frozenset()
-        self._executor = Executor(proto, device, expose, providers)
+        self._executor = Executor(proto, device, expose, providers, None)  # judged here, or by the compiler
         self._compile_seconds = perf_counter() - start
         self._capture = capture
         self._process = os.getpid()
@@ -328,6 +335,12 @@ def _make_device(
 
 def _config_of(programs: dict[str, Program], wanted: NpuConfig | None) -> NpuConfig:
     config = next(iter(programs.values())).config
+    for name, program in programs.items():
+        if program.config != config:
+            fields = "; ".join(config.difference(program.config))
+            raise ArtifactError(
+                f"the programs are for several configurations ({next(iter(programs))}, {name}: {fields})"
+            )
     if wanted is not None and wanted != config:
         fields = "; ".join(config.difference(wanted))
         raise ConfigError(

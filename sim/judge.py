@@ -89,12 +89,25 @@ def judge(
     return _Judge(config, instructions, dram_bytes, initialised, limit, cycles).run()
 
 
-def judge_program(program: Program, limits: Limits | None = None) -> list[Finding]:
-    """Examine a program whose constants and inputs are in DRAM when it starts, and nothing else is."""
-    initialised = [(0, len(program.constants))]
-    for tensor in program.tensors:
-        if tensor.role == "input":
-            initialised.append((tensor.address, tensor.layout.elements * program.config.element_bytes))
+def judge_program(
+    program: Program, limits: Limits | None = None, initialised: Sequence[tuple[int, int]] | None = None
+) -> list[Finding]:
+    """Examine a program whose constants and inputs are in DRAM when it starts, or the ranges `initialised`, as above.
+
+    With `limits`, one that asks for more memory or cycles has a finding, before anything is allocated for it.
+    """
+    if limits is not None and program.host_bytes > limits.memory:
+        needed, most = -(-program.host_bytes >> 20), limits.memory / (1 << 20)
+        message = (
+            f"the program takes {needed} MiB of host memory for its {program.dram_bytes} bytes of DRAM and tensors, "
+            f"above the limit of {most:g} MiB: raise it with --max-memory, or Limits(memory=...), if you want that"
+        )
+        return [Finding("memory", (), message)]
+    if initialised is None:
+        size = program.config.element_bytes
+        inputs = [tensor for tensor in program.tensors if tensor.role == "input"]
+        initialised = [(tensor.address, tensor.layout.elements * size) for tensor in inputs]
+        initialised.append((0, len(program.constants)))
     cycles = None if limits is None else limits.cycles
     return judge(program.config, program.instructions, program.dram_bytes, initialised, cycles=cycles)
 
@@ -183,7 +196,7 @@ class _Judge:
             self._find(
                 "cycles", (),
                 f"the program keeps {engine.name} at work for {busy[engine]} cycles, above the limit of {most}: raise "
-                "it with --max-cycles, or Limits(cycles=...), if that is what you want",
+                "it with --max-cycles, or Limits(cycles=...), if you want that",
             )  # fmt: skip
 
     def _bounds(self, index: int, operand: Operand) -> None:

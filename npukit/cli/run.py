@@ -12,6 +12,7 @@ from onnx import helper
 from npukit.cli.common import (
     add_config,
     add_dram,
+    add_limits,
     add_optimize,
     add_output,
     add_partition,
@@ -19,6 +20,7 @@ from npukit.cli.common import (
     chosen_config,
     dram_json,
     dram_of,
+    limits_of,
     min_macs_of,
     print_json,
     say,
@@ -71,6 +73,7 @@ def add_parsers(commands) -> None:
     add_shapes(parser)
     add_partition(parser, FALLBACKS)
     add_dram(parser)
+    add_limits(parser)
     add_config(parser)
     add_output(parser)
     parser.set_defaults(run=_run)
@@ -162,6 +165,7 @@ def _run(options: argparse.Namespace) -> int:
         min_macs=min_macs_of(options),
         optimize=options.optimize,
         search=search_of(options),
+        limits=limits_of(options),
     )
     seed = options.seed or 0
     inputs = read_arrays(options.input, session.check_input) if options.input else random_inputs(session.inputs, seed)

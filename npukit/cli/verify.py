@@ -7,11 +7,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config, sdram_of
+from npukit.cli.common import (
+    add_config,
+    add_limits,
+    add_output,
+    chosen_config,
+    limits_of,
+    print_json,
+    say,
+    say_config,
+    sdram_of,
+)
 from npukit.errors import UsageError
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
 from npukit.sim.dram import DramModel, SdramDram
+from npukit.sim.judge import judge_program, refuse
 
 if TYPE_CHECKING:
     from npukit.driver.rtl_device import RtlDevice
@@ -48,6 +59,7 @@ def add_parsers(commands) -> None:
         )
     parser.add_argument("--vcd", metavar="F", help="for --replay: write a waveform")
     parser.add_argument("-o", "--output", metavar="DIR", default=".", help="folder for programs that differ")
+    add_limits(parser)
     add_config(parser)
     add_output(parser)
     parser.set_defaults(run=_run)
@@ -156,6 +168,7 @@ def _replay(options: argparse.Namespace) -> int:
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
+    refuse(judge_program(program, limits_of(options)))
     from npukit.verify.runner import replay
 
     def speak(text: str) -> None:
