@@ -214,7 +214,9 @@ class Executor:
                 raise InputError(f"input {value.name} is missing")
         floats = {value.name for value in self.inputs if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
         # bfloat16: of a model whose tensors were widened alike
-        return {name: array.astype(np.float32, copy=False) if name in floats else array for name, array in arrays.items()}
+        return {
+            name: array.astype(np.float32, copy=False) if name in floats else array for name, array in arrays.items()
+        }
 
     def run(self, inputs: Mapping[str, NDArray], capture: bool = False) -> Execution:
         """Run once.

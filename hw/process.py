@@ -1,13 +1,15 @@
 """Running tools, which end when this process ends."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-__all__ = ["run_command"]
+__all__ = ["run_command", "run_yowasp"]
 
 _SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 _PATIENCE = 10.0
@@ -67,3 +69,17 @@ def run_command(
         os.close(reading)
         if writing >= 0:
             os.close(writing)
+
+
+def run_yowasp(
+    command: Sequence[str], folder: Path | None = None, *, limit: float | None = None, scratch: Path | None = None
+) -> tuple[int, str]:
+    """`run_command` for a tool that may be one of YoWASP, which stops with an error where it cannot keep what it has
+    compiled of itself: then it is run again with a folder of its own for that, and takes a minute more.
+    """
+    code, output = run_command(command, folder, limit=limit, scratch=scratch)
+    if code == 0 or not re.search(r"^(OSError|\w+Error: \[Errno)", output, re.MULTILINE):
+        return code, output
+    with TemporaryDirectory(prefix="npukit-yowasp-") as kept:
+        environment = os.environ | {"YOWASP_CACHE_DIR": kept}
+        return run_command(command, folder, environment=environment, limit=limit, scratch=scratch)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import npukit.isa
-from npukit.hw.process import run_command
+from npukit.hw.process import run_yowasp
 from npukit.hw.toolchain import ToolError, find_tool, needs, pip_install, source_digest, tail
 from npukit.isa.config import NpuConfig
 
@@ -72,7 +72,7 @@ def component_verilog(component: "wiring.Component", name: str) -> str:
             source, target = Path(folder, "core.il"), Path(folder, "core.v")
             source.write_text(text, encoding="utf-8")
             script = "; ".join((f"read_rtlil {source.name}", *_TO_VERILOG, f"write_verilog -norename {target.name}"))
-            code, output = run_command([yosys, "-q", "-p", script], source.parent, scratch=source.parent)
+            code, output = run_yowasp([yosys, "-q", "-p", script], source.parent, scratch=source.parent)
             if code:
                 raise ToolError(f"Yosys could not make Verilog of {name}: {tail(output)}")
             return target.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["OutputError", "is_stream", "replace_file", "staged", "write_file"]
+__all__ = ["PARTIAL", "OutputError", "final", "is_staged", "is_stream", "replace_file", "staged", "write_file"]
 
 PARTIAL = ".partial"
 """How the names of files and folders end that are not yet what they will be."""
@@ -107,8 +107,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
 def staged(folder: Path) -> Iterator[Path]:
     """A folder to work in, whose files go to `folder`, which is made if need be, when all is done.
 
-    They go there as well after an error of the kit or of a tool, logs among them. When the work is interrupted, nothing
-    of it stays.
+    They go there as well after an error, logs among them. When the work is interrupted, nothing of it stays.
     """
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,3 +125,13 @@ def staged(folder: Path) -> Iterator[Path]:
         if made:
             with suppress(OSError):  # it holds something
                 folder.rmdir()
+
+
+def is_staged(folder: Path) -> bool:
+    """Whether a folder is one of `staged`."""
+    return folder.name.endswith(PARTIAL)
+
+
+def final(path: Path) -> Path:
+    """Where a file in such a folder goes; the path itself in another one."""
+    return path.parent.parent / path.name if is_staged(path.parent) else path

@@ -2,12 +2,11 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import NoReturn
 
 import numpy as np
@@ -138,7 +137,6 @@ class Session:
         self._compile_seconds = perf_counter() - start
         self._capture = capture
         self._process = os.getpid()
-        self._idle = threading.Condition()  # nothing runs
         self._running: dict[object, int] = {}  # the thread of each run
         self._closed = False
         self._last = _Measured(Profile(self.config), {})
@@ -158,11 +156,11 @@ class Session:
         """
         if os.getpid() != self._process:  # the device is the other process's
             return
-        with self._idle:
-            if threading.get_ident() in self._running.values():
-                raise UsageError("a session cannot be closed from within a run of its own")
-            self._closed = True
-            self._idle.wait_for(lambda: not self._running)
+        if threading.get_ident() in list(self._running.values()):
+            raise UsageError("a session cannot be closed from within a run of its own")
+        self._closed = True
+        while self._running:
+            sleep(0.005)
         close = getattr(self.device, "close", None)  # the simulator holds nothing but memory
         if self._owns_device and close is not None:
             close()
@@ -230,32 +228,24 @@ class Session:
             DeviceError: what the device reports.
             HostError: what ONNX Runtime reports of the nodes that stay.
         """
-        with self._in_use():
-            start = perf_counter()
-            execution = self._executor.run(inputs, self._capture)
-            profile = self._profile(execution, perf_counter() - start)
-            self._mine.run = self._last = _Measured(profile, execution.tensors)
-            return execution.outputs
-
-    @contextmanager
-    def _in_use(self) -> Iterator[None]:
-        """A run, for which `close` waits."""
-        if os.getpid() != self._process:  # ONNX Runtime's threads are not here, and it would wait for them
+        if os.getpid() != self._process:  # ONNX Runtime's threads are not here
             raise UsageError(
                 f"the session was made in process {self._process} and does not work in its fork {os.getpid()}: "
                 "make the Session in the process that uses it"
             )
         run = object()
         try:
-            with self._idle:
-                if self._closed:
-                    raise UsageError("the session is closed: make another one")
-                self._running[run] = threading.get_ident()
-            yield
+            # first this, then the look at `_closed`: `close` does it the other way round
+            self._running[run] = threading.get_ident()
+            if self._closed:
+                raise UsageError("the session is closed: make another one")
+            start = perf_counter()
+            execution = self._executor.run(inputs, self._capture)
+            profile = self._profile(execution, perf_counter() - start)
+            self._mine.run = self._last = _Measured(profile, execution.tensors)
+            return execution.outputs
         finally:
-            with self._idle:
-                self._running.pop(run, None)
-                self._idle.notify_all()
+            self._running.pop(run, None)
 
     def _profile(self, execution: Execution, seconds: float) -> Profile:
         profile = Profile(self.config, boundary_bytes=execution.boundary_bytes)

@@ -51,7 +51,9 @@ def shares(kinds: list[str], cases: int) -> dict[str, int]:
 def _run_all(options: argparse.Namespace) -> bool:
     good = True
     total = 0
-    for name, cases in shares(options.only or [name for name, (_, share) in KINDS.items() if share], options.cases).items():
+    for name, cases in shares(
+        options.only or [name for name, (_, share) in KINDS.items() if share], options.cases
+    ).items():
         begun = time.monotonic()
 
         def progress(report: Report, name: str = name, cases: int = cases) -> None:

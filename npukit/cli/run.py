@@ -90,8 +90,9 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError("--reference goes with --compare")
     if options.seed is not None and options.seed < 0:
         raise UsageError(f"--seed must be 0 or above, not {options.seed}")
-    if options.output:
-        check_writable(options.output)
+    for path in (options.output, options.vcd):
+        if path is not None:
+            check_writable(path)
 
 
 def _check_reference(options: argparse.Namespace, compiled: bool) -> None:

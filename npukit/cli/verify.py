@@ -21,6 +21,7 @@ from npukit.cli.common import (
 from npukit.errors import UsageError
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
+from npukit.npufile import check_folder, check_writable
 from npukit.sim.dram import DramModel, SdramDram
 from npukit.sim.judge import judge_program, refuse
 
@@ -74,6 +75,7 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError(f"--programs must be at least 1, not {options.programs}")
     if options.first < 0:
         raise UsageError(f"--first must be 0 or more, not {options.first}")
+    check_folder(options.output)
     config = chosen_config(options, NpuConfig())
     assert config is not None
     say_config(options, config)
@@ -154,6 +156,8 @@ def _describe(first: dict) -> str:
 
 
 def _replay(options: argparse.Namespace) -> int:
+    if options.vcd is not None:
+        check_writable(options.vcd)
     try:
         program = Program.from_bytes(Path(options.replay).read_bytes())
     except OSError as error:

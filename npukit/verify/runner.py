@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npukit.driver.rtl_device import RtlDevice
+from npukit.files import write_file
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import End, Instruction
 from npukit.isa.program import Program
@@ -164,7 +165,7 @@ def save_case(
     )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"difference-{name}.npu"
-    path.write_bytes(program.to_bytes())
+    write_file(path, program.to_bytes())
     return path
 
 

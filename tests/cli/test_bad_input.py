@@ -475,7 +475,9 @@ def test_an_input_file_with_a_wrong_checksum_or_a_name_twice(npukit, small, tmp_
     assert data.count(array) == 1
     (tmp_path / "damaged.npz").write_bytes(data.replace(array, array[:-1] + b"\x01"))
     for name in ("twice.npz", "damaged.npz"):
-        npukit("run", small, "--input", tmp_path / name).refused(f"{name} is not a .npz file of arrays, or it is damaged")
+        npukit("run", small, "--input", tmp_path / name).refused(
+            f"{name} is not a .npz file of arrays, or it is damaged"
+        )
 
 
 # ---- options

@@ -27,7 +27,20 @@ _DESCRIPTIONS = (
     "('|i1', (1000000, 1000000))", "{'names': ['a'], 'formats': ['i1'], 'offsets': [1000000000000]}", "'(65,)i1'",
 )  # fmt: skip
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
-_NAMES = ("image", "image", "image", "Image", "", "a/b", "../image", "file", "x" * 3000, "\u00e9", "image\n", "image.npy")
+_NAMES = (
+    "image",
+    "image",
+    "image",
+    "Image",
+    "",
+    "a/b",
+    "../image",
+    "file",
+    "x" * 3000,
+    "\u00e9",
+    "image\n",
+    "image.npy",
+)
 _SENTENCE = b"words, not arrays"
 _ZEROS = 1 << 20
 

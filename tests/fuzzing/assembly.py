@@ -4,13 +4,13 @@ says what the text says, and runs."""
 from pathlib import Path
 from random import Random
 
+from npukit.driver.executor import programs_of
 from npukit.isa.assembly import assemble, disassemble
 from npukit.isa.config import PRESETS
 from npukit.isa.instructions import ENGINES, OPCODES, Instruction, fields_of
 from npukit.isa.program import Program
 
 from npukit.npufile import read_model, write_bytes
-from npukit.driver.executor import programs_of
 from npukit.verify.generator import random_program
 
 from .case import Outcome, Result, WrongResult, answer_of, run_command

@@ -21,7 +21,18 @@ _OTHER = (
     "1979-05-27T07:32:00Z", "07:32:00", "0x10", "0o20", "0b100", "1_6", "+16", "016", "1e3", '"""\n"""', "16 # lanes",
     "9999-99-99", "0000-01-01", "1" + "0" * 5000, "[" * 2000 + "]" * 2000, "{a=" * 1500 + "1" + "}" * 1500, "",
 )  # fmt: skip
-_KEYS = ("array.size", '"array"', "'act depth'", "", "[table]\nx", "[[table]]\nx", "base.x", "ARRAY", "array\u00df", "\u0000")
+_KEYS = (
+    "array.size",
+    '"array"',
+    "'act depth'",
+    "",
+    "[table]\nx",
+    "[[table]]\nx",
+    "base.x",
+    "ARRAY",
+    "array\u00df",
+    "\u0000",
+)
 _RUN_SHARE = 6
 """One in so many legal configurations runs a model."""
 

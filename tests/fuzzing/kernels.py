@@ -4,7 +4,6 @@ import hashlib
 from pathlib import Path
 from random import Random
 
-import numba
 import numpy as np
 from npukit.isa.program import Program, ProgramError
 from npukit.sim.compiled import njit

@@ -189,7 +189,9 @@ class Link:
     def run(self, data: bytes) -> Result:
         """All groups, then a write and a read that have to work."""
         case = json.loads(data)
-        groups = [Spoken(tuple((value, bool(right), silence) for value, right, silence in one)) for one in case["groups"]]
+        groups = [
+            Spoken(tuple((value, bool(right), silence) for value, right, silence in one)) for one in case["groups"]
+        ]
         good = b"W" + struct.pack("<IHI", 0x40, 0, 0x12345678) + b"R" + struct.pack("<IH", 0x40, 0)
         groups.append(Spoken(tuple((one, True, 0) for one in good)))
         board = _Board(Random(case["bus"]))

@@ -61,4 +61,6 @@ def compiled_model(path: Path, config: NpuConfig) -> onnx.ModelProto:
 
 def programs() -> dict[str, Program]:
     """Programs that the compiler made, by the name of the configuration."""
-    return {name: compile_model(model_for(PRESETS[name]), PRESETS[name]).programs[0] for name in ("int8-4x4", "bf16-4x4")}
+    return {
+        name: compile_model(model_for(PRESETS[name]), PRESETS[name]).programs[0] for name in ("int8-4x4", "bf16-4x4")
+    }

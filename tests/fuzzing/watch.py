@@ -49,7 +49,9 @@ class Finding:
     def place(self) -> str:
         """The same for cases that went wrong alike, mostly."""
         last = self.result.message.strip().splitlines()[-1:]
-        return re.sub(r"\d+", "0", f"{self.result.outcome}: {''.join(last)}") if " at /" not in "".join(last) else last[0]
+        return (
+            re.sub(r"\d+", "0", f"{self.result.outcome}: {''.join(last)}") if " at /" not in "".join(last) else last[0]
+        )
 
 
 @dataclass
