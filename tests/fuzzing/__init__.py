@@ -6,13 +6,15 @@ from types import ModuleType
 __all__ = ["KINDS", "module_of"]
 
 KINDS: dict[str, tuple[str, int]] = {
-    "toml": ("configurations", 20),
+    "toml": ("configurations", 15),
     "assembly": ("assembly", 20),
-    "npz": ("arrays", 15),
-    "compiled": ("compiled", 15),
-    "link": ("link", 2),
-    "kernels": ("kernels", 5),
-    "harness": ("harness", 5),
+    "npz": ("arrays", 12),
+    "programs": ("programs", 20),
+    "compiled": ("compiled", 12),
+    "models": ("models", 12),
+    "link": ("link", 1),
+    "kernels": ("kernels", 4),
+    "harness": ("harness", 4),
     "mutated": ("mutated", 0),
 }
 """Name -> module of this folder, and its share of the cases, in parts of the sum; none of those that run only when they are named."""

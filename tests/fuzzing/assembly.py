@@ -40,16 +40,14 @@ class Assembly:
 
     def __init__(self, folder: Path) -> None:
         self.text, self.program = folder / "text.asm", folder / "program.npu"
-        self.like: dict[str, Path] = {}
+        self.folder = folder
         self.bases: list[tuple[str, list[str]]] = []
         for name, program in programs().items():
-            self.like[name] = folder / f"{name}.npu"
-            write_bytes(self.like[name], program.to_bytes())
-            self.bases.append((f"# {name} like", disassemble(program.instructions).splitlines()))
-            for number in range(_BASES):
-                made = random_program(PRESETS[name], f"assembly/{number}", 2 + number % 5)
-                lines = disassemble(made.instructions).splitlines()
-                self.bases.append((f"# {name} {made.memory.size}", lines))
+            made = [random_program(PRESETS[name], f"assembly/{number}", 2 + number % 5) for number in range(_BASES)]
+            like = [program, *(Program(one.config, one.instructions, one.memory.tobytes(), one.memory.size) for one in made)]
+            for number, one in enumerate(like):
+                write_bytes(folder / f"{name}-{number}.npu", one.to_bytes())
+                self.bases.append((f"# {name} like {number}", disassemble(one.instructions).splitlines()))
 
     def input(self, random: Random) -> bytes:
         """A text."""
@@ -57,9 +55,9 @@ class Assembly:
         lines = list(lines)
         for _ in range(random.choice([0, 1, 1, 1, 2, 4])):
             self._change(random, lines)
-        if random.random() < 0.03:
+        if random.random() < 0.1:
             size = random.choice([0, -1, 1 << 20, 1 << 40, 10**20, 10**40, random.randrange(1 << 17)])
-            head = f"{' '.join(head.split()[:2])} {size}"
+            head = f"{' '.join(head.split()[:2])} size {size}"
         body = random.choice(["\n", "\n", "\r\n"]).join(lines).encode(errors="surrogatepass")
         if random.random() < 0.15:
             body = change_bytes(random, body, 3)
@@ -125,9 +123,11 @@ class Assembly:
     def run(self, data: bytes) -> Result:
         """`npukit asm`; what it made says what the text says, is the same when it goes through text again, and runs."""
         head, _, body = data.partition(b"\n")
-        _, config, option = head.decode().split()
+        _, config, option, value = head.decode().split()
         self.text.write_bytes(body)
-        more = ["--like", self.like[config]] if option == "like" else ["--config", config, f"--dram-bytes={option}"]
+        more = ["--like", self.folder / f"{config}-{value}.npu"]
+        if option == "size":
+            more = ["--config", config, f"--dram-bytes={value}"]
         result = answer_of(run_command("asm", self.text, "-o", self.program, *more, "--quiet"))
         if result.outcome is not Outcome.ACCEPTED:
             return result

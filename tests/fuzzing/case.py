@@ -8,7 +8,7 @@ from enum import StrEnum
 from random import Random
 from typing import Protocol
 
-from npukit.cli import main
+from npukit.cli import commands, failures
 
 __all__ = ["GOOD", "Answer", "Kind", "Outcome", "Result", "WrongResult", "answer_of", "run_command"]
 
@@ -108,14 +108,18 @@ _captured: _Captured | None = None
 
 
 def run_command(*arguments: object) -> Answer:
-    """One command of npukit, in this process. What it raises goes on to the caller, as it would end in a traceback."""
+    """One command of npukit, in this process. What it raises goes on to the caller, but for the errors that are meant to
+    be read: the command line's last resort, which would make one line of anything, is left out."""
     global _captured
     _captured = _captured or _Captured()
     with _captured:
+        words = [str(argument) for argument in arguments]
         try:
-            code = main([str(argument) for argument in arguments])
+            code = commands.run_command(words)
         except SystemExit as stop:  # argparse
             code = stop.code if isinstance(stop.code, int) else 1
+        except (*commands.USER_ERRORS, *commands.TOOL_ERRORS) as error:
+            code = failures.report(error, words)
     out, err = _captured.texts()
     return Answer(code, out, err)
 

@@ -5,14 +5,13 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from npukit.hw.toolchain import cache_folder, source_digest
 from npukit.isa.program import Program, ProgramError
-from npukit.sim import bfloat16
 from npukit.sim.compiled import njit
 from npukit.sim.dram import AnyDram, SdramDram
 from npukit.sim.functional import FunctionalSimulator
 from npukit.sim.timing import Deadlock, least_cycles, simulate_timing
 
+from npukit.cache import cache_path
 from npukit.verify.runner import random_dram
 
 from .case import Outcome, Result
@@ -26,9 +25,7 @@ _CYCLES = 300_000
 
 def environment() -> dict[str, str]:
     """Index checks, and a folder of their own for kernels that have them."""
-    sources = source_digest([Path(bfloat16.__file__).parent])
-    folder = cache_folder("kernels-checked", sources[:16])
-    return {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(folder)}
+    return {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(cache_path("kernels-checked"))}
 
 
 @njit

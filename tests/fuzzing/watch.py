@@ -31,6 +31,8 @@ _START_SECONDS = 900.0
 """For imports, and for what a kind builds before its first case."""
 _SPARE_MEGABYTES = 2048
 """Address space that is taken, but not used."""
+_PRINTED = "printed.txt"
+"""What a worker prints, in its folder."""
 _SAVED = 2
 """Inputs that are kept of those that end in the same place."""
 
@@ -136,6 +138,9 @@ class _Memory:
 def _work(name: str, seed: int, folder: str, pipe: Connection, shared: Any) -> None:
     """A worker: does what it is told until it is told nothing more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the watcher ends it
+    with open(Path(folder, _PRINTED), "wb") as printed:
+        for number in (1, 2):
+            os.dup2(printed.fileno(), number)
     kind: Kind = module_of(name).make(Path(folder))
     notes: Counter[str] = getattr(kind, "notes", Counter())
     memory = _Memory(kind.megabytes)
@@ -247,12 +252,14 @@ class _Worker:
         return message
 
     def death(self) -> str:
-        """How it died."""
+        """What it printed last, and how it died."""
         self.process.join(10)
         code = self.process.exitcode
-        if code is not None and code < 0:
-            return f"ended by {signal.Signals(-code).name}"
-        return f"ended with exit code {code}"
+        how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+        printed = Path(self.folder.name, _PRINTED)
+        text = printed.read_text(encoding="utf-8", errors="replace") if printed.exists() else ""
+        errors = [line for line in text.splitlines() if "SUMMARY:" in line or "runtime error:" in line]
+        return f"{text[-3000:]}\nended by {how} {' '.join(errors[-1:])}"
 
     def end(self) -> None:
         """End it, whatever it does."""
