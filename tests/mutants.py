@@ -272,7 +272,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ("reset_abandons_bursts", "resetting & ~reset & ~inner.running & inner.quiet", "resetting & ~reset"),
         ("reset_before_writes_end", "self.quiet.eq(~reads & ~writes)", "self.quiet.eq(~reads)"),
         ("reset_while_address_held", "outstanding.eq(store.outstanding | held)", "outstanding.eq(store.outstanding)"),
-        ("abort_stops_nothing", "stop.eq(log.stop | self.abort)", "stop.eq(log.stop)"),
     ),
     *_in(
         "sim/numerics.py",
