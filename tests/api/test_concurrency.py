@@ -7,11 +7,13 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from types import ModuleType
@@ -609,6 +611,28 @@ def test_forks_are_refused(digits: Case) -> None:
         done.set()
         holder.join(10)
     digits.run(session, [1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_ends() -> None:
+    """With all that a process does at its end, for which ONNX Runtime may wait for threads that a fork has not."""
+    script = """if True:
+        import os, sys
+        from npukit import Session, zoo
+        session = Session(zoo.load("digits"), "int8-4x4")
+        process = os.fork()
+        if process == 0:
+            sys.exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+    """
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            assert process.communicate(timeout=60) == ("7\n", None)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # the fork, if it has not ended
 
 
 def test_what_is_no_value_is_neither_pickled_nor_copied(session: Session) -> None:

@@ -589,6 +589,13 @@ def test_a_failing_build_shows_why(config: NpuConfig, monkeypatch: pytest.Monkey
     assert lines == ["building a Verilator model of the int8 4x4 core, once"]
 
 
+def test_two_threads_build_what_no_cache_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first library stays where it is while a device may be loading it."""
+    monkeypatch.setattr(rtl_build, "_unkept", {})
+    first = rtl_build._without_cache("key", b"first")
+    assert rtl_build._without_cache("key", b"second") == first and first.read_bytes() == b"first"
+
+
 def test_builders_wait_for_each_other(tmp_path: Path) -> None:
     waits, entered = threading.Event(), threading.Event()
 
