@@ -55,7 +55,7 @@ def interrupt(device: RtlDevice, made: RandomProgram, how: Interruption, random:
     device.surround(random_surroundings(random, errors))
     cycles = simulate_timing(device.config, made.instructions, DramModel(latency=1)).cycles
     device.max_cycles = 400 * (cycles + 10_000)
-    start_program(device, made.instructions, made.memory)
+    start_program(device, made.instructions, made.memory, made.placement)
     if how is Interruption.BUS_ERROR:
         device.wait(60.0)
         stopped = "ended in an error" if error_text(device) is not None else "ran to its end"
@@ -89,7 +89,7 @@ def hostile_run(device: RtlDevice, seed: str, how: Interruption | None = None) -
         made = random_program(device.config, f"{seed}/1")
         dram = DramModel(latency=random.choice([1, 20, 100]))
         return happened, compare_program(
-            device, made.instructions, made.memory, dram, reset=False, hostile=hostile
+            device, made.instructions, made.memory, dram, placement=made.placement, reset=False, hostile=hostile
         )  # fmt: skip
     finally:
         device.surround(None)
