@@ -14,8 +14,8 @@ __all__ = ["Bad", "make"]
 class Bad:
     """See the module. An input is the name of what is to happen."""
 
-    seconds = 1.0
-    megabytes = 200
+    seconds = 4.0
+    megabytes = 60
     suffix = ".bad"
 
     def input(self, random: Random) -> bytes:
@@ -36,7 +36,7 @@ class Bad:
         if wanted is Outcome.CRASH:
             os.kill(os.getpid(), signal.SIGSEGV)
         if wanted is Outcome.MEMORY:
-            taken = b"\x01" * (300 << 20)  # more than it may, and much less than the address space
+            taken = b"\x01" * (100 << 20)  # more than it may, and much less than the address space
             return Result(Outcome.REFUSED, f"an error that hides it: {len(taken)}")
         time.sleep(0.01)
         return Result(wanted)

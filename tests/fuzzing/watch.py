@@ -287,9 +287,10 @@ def run_kind(
         watcher.run(workers, progress, until)
     finally:
         watcher.end()
-    for finding in _chosen(watcher.report.findings):
-        finding.path = _save(finding, name, seed, folder)
-    if not watcher.left:
+    _save([one for one in _chosen(watcher.report.findings) if one.path is None], name, seed, folder)
+    if watcher.left:
+        watcher.keep()
+    else:
         watcher.state.unlink(missing_ok=True)
     return watcher.report
 
@@ -312,14 +313,16 @@ class _Watcher:
         report.counts, report.notes = Counter(kept["counts"]), Counter(kept["notes"])
         report.seconds = kept["seconds"]
         report.findings = [
-            Finding(index, Result(Outcome(outcome), message)) for index, outcome, message in kept["findings"]
+            Finding(index, Result(Outcome(outcome), message), Path(path) if path else None)
+            for index, outcome, message, path in kept["findings"]
         ]
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
+        """Write the state file."""
         begun = [worker.chunk for worker in self.workers if worker.chunk is not None]
         report = self.report
         found = [
-            (one.index, one.result.outcome.value, one.result.message)
+            (one.index, one.result.outcome.value, one.result.message, str(one.path or ""))
             for one in report.findings
             if not any(first <= one.index < end for first, end in begun)
         ]
@@ -366,7 +369,7 @@ class _Watcher:
             self._count(worker)
             self.report.notes.update(message[1])
             worker.chunk = None
-            self._keep()
+            self.keep()
 
     def _count(self, worker: _Worker) -> None:
         self.report.counts.update(worker.counts())
@@ -385,7 +388,7 @@ class _Watcher:
         worker.end()
         if index + 1 < chunk[1]:
             self.left.append((index + 1, chunk[1]))
-        self._keep()
+        self.keep()
 
 
 def _chosen(findings: list[Finding]) -> list[Finding]:
@@ -399,19 +402,21 @@ def _chosen(findings: list[Finding]) -> list[Finding]:
     return chosen
 
 
-def _save(finding: Finding, name: str, seed: int, folder: Path) -> Path | None:
-    """Write a case's input to a file; None if it cannot even be made."""
-    worker = _Worker(name, seed, folder)
-    try:
+def _save(findings: list[Finding], name: str, seed: int, folder: Path) -> None:
+    """Write inputs to files, if they can be made at all."""
+    worker: _Worker | None = None
+    for finding in findings:
+        stem = f"{name}-{seed}-{finding.index}"
+        worker = worker or _Worker(name, seed, folder)
         data = worker.ask("input", finding.index)
-        suffix = worker.suffix
-    finally:
+        if isinstance(data, bytes):
+            finding.path = folder / f"{stem}{worker.suffix}"
+            finding.path.write_bytes(data)
+        if isinstance(data, Result):
+            worker.end()
+            worker = None
+    if worker is not None:
         worker.end()
-    if not isinstance(data, bytes):
-        return None
-    path = folder / f"{name}-{seed}-{finding.index}{suffix}"
-    path.write_bytes(data)
-    return path
 
 
 def replay(name: str, data: bytes, folder: Path) -> Result:
