@@ -8,10 +8,11 @@ import ml_dtypes
 import numpy as np
 import onnx
 from npukit.driver.device import Device, Observable
+from npukit.driver.graph_check import GraphError, check_flow, check_inputs, check_program_node
 from npukit.driver.host import HostError, host_part, names_used, open_session, output_values, run_session
 from npukit.driver.loader import LoadedProgram, RunRecord, from_machine, machine_dtype
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
-from npukit.isa.program import Program, ProgramError
+from npukit.isa.program import Program, ProgramError, TensorInfo
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
@@ -56,7 +57,10 @@ def programs_of(model: onnx.ModelProto) -> dict[str, Program]:
             continue
         source = next((a.s for a in node.attribute if a.name == "source"), b"")
         if source != b"npukit":
-            raise ArtifactError(f"EPContext node {node.name} was made by {source.decode() or 'another tool'}")
+            maker = source.decode(errors="replace") or "another tool"
+            raise ArtifactError(f"EPContext node {node.name} was made by {maker}")
+        if node.name in programs:
+            raise ArtifactError(f"the compiled model is damaged: two EPContext nodes are called {node.name!r}")
         try:
             programs[node.name] = Program.from_bytes(_blob(node))
         except ProgramError as error:
@@ -110,6 +114,10 @@ class Executor:
         initializers = {tensor.name for tensor in model.graph.initializer}
         self.inputs = [value for value in model.graph.input if value.name not in initializers]
         self.outputs = [value.name for value in model.graph.output]
+        try:
+            check_inputs(self.inputs)
+        except GraphError as error:
+            raise ArtifactError(str(error)) from None
         self._constants = {
             tensor.name: numpy_helper.to_array(tensor)
             for tensor in model.graph.initializer
@@ -136,10 +144,27 @@ class Executor:
                 pending.append(node)
                 continue
             flush(graph.node[position:])
+            try:
+                check_program_node(node, programs[node.name], {value.name: value for value in graph.output})
+            except GraphError as error:
+                raise ArtifactError(f"the compiled model is damaged: {error}") from None
             loaded = LoadedProgram(device, programs[node.name], address, limits)
             address = loaded.end
             self._steps.append((node, loaded))
         flush(())
+        self._check_flow()
+
+    def _check_flow(self) -> None:
+        parts = [
+            ("a part that stays", step.inputs, step.outputs)
+            if isinstance(step, _HostSegment)
+            else (f"EPContext node {step[0].name}", step[0].input, step[0].output)
+            for step in self._steps
+        ]
+        try:
+            check_flow([*self._constants, *(value.name for value in self.inputs)], parts, self.outputs)
+        except GraphError as error:
+            raise ArtifactError(f"the compiled model is damaged: {error}") from None
 
     @property
     def programs(self) -> dict[str, Program]:
@@ -200,11 +225,8 @@ class Executor:
                 continue
             node, loaded = step
             for tensor in loaded.program.tensors:
-                if tensor.role == "input" and values[tensor.name].shape != tensor.shape:
-                    raise InputError(
-                        f"{tensor.name} has the shape {list(values[tensor.name].shape)} when it runs, and "
-                        f"{list(tensor.shape)} by ONNX's shape inference, for which {node.name} is compiled"
-                    )
+                if tensor.role == "input":
+                    _check_value(node, tensor, values[tensor.name])
             given = {name: values[name] for name in node.input}
             with self.device.exclusive():
                 # whatever was done with the device before: another program, half of this one, or an error
@@ -233,6 +255,16 @@ class Executor:
         finally:
             self.device.observer = None
         return outputs, record, watch.finish()
+
+
+def _check_value(node: onnx.NodeProto, tensor: TensorInfo, value: NDArray) -> None:
+    if value.shape != tensor.shape:
+        raise InputError(
+            f"{tensor.name} has the shape {list(value.shape)} when it runs, and {list(tensor.shape)} by ONNX's shape "
+            f"inference, for which {node.name} is compiled"
+        )
+    if value.dtype != np.dtype(tensor.dtype):
+        raise InputError(f"{tensor.name} is {value.dtype} when it runs, and {node.name} is compiled for {tensor.dtype}")
 
 
 class _Capture:

@@ -4,6 +4,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -57,7 +58,7 @@ def read_arrays(path: str | Path, check: Check) -> dict[str, NDArray]:
     return arrays
 
 
-def _read_array(name: str, member: zipfile.ZipExtFile, check: Check) -> NDArray:
+def _read_array(name: str, member: IO[bytes], check: Check) -> NDArray:
     """One array, and nothing behind it, which also has the zip's checksum checked."""
     head = BytesIO(member.read(_LONGEST_HEAD))
     version = npy.read_magic(head)

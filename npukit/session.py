@@ -21,6 +21,7 @@ from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.search import Search
 from npukit.driver.device import Device
 from npukit.driver.executor import ArtifactError, Execution, Executor, programs_of
+from npukit.driver.graph_check import GraphError, check_input_memory
 from npukit.driver.host import quantized_tensors
 from npukit.driver.sim_device import SimDevice
 from npukit.errors import UsageError
@@ -62,7 +63,7 @@ class Session:
             measures; by default the user's cache.
         vcd, vcd_cycles: a waveform file of the RTL, and the first and last cycle in it.
         limits: memory and cycles that a compiled model's programs may ask for; the judge examines them before anything
-            is made for them. What is compiled here is not held to limits.
+            is made for them. Of a model that is compiled here, its inputs are held to them.
 
     Raises:
         ConfigError, CompileError, ArtifactError, JudgeError, UsageError: each with one clear sentence.
@@ -122,6 +123,10 @@ class Session:
         self.dram: AnyDram = dram or getattr(device, "dram", None) or DramModel()
         expose = frozenset({*quantized_tensors(proto), *_program_inputs(proto)}) if capture else frozenset()
         self._executor = Executor(proto, device, expose, providers, None)  # judged here, or by the compiler
+        try:
+            check_input_memory(self._executor.inputs, limits)
+        except GraphError as error:
+            raise UsageError(str(error)) from None
         self._compile_seconds = perf_counter() - start
         self._capture = capture
         self._process = os.getpid()

@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="(default: 1)")
     parser.add_argument("--only", metavar="KIND", choices=KINDS, action="append", help="one kind; may be repeated")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
+    parser.add_argument("--minutes", type=float, metavar="M", help="stop after that time, and go on the next time")
     parser.add_argument("--replay", metavar="FILE", type=Path, help="run a saved input again; needs --only")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/fuzz"), metavar="DIR", help="for inputs")
     options = parser.parse_args()
@@ -51,6 +52,7 @@ def shares(kinds: list[str], cases: int) -> dict[str, int]:
 def _run_all(options: argparse.Namespace) -> bool:
     good = True
     total = 0
+    until = time.monotonic() + 60 * options.minutes if options.minutes is not None else float("inf")
     for name, cases in shares(
         options.only or [name for name, (_, share) in KINDS.items() if share], options.cases
     ).items():
@@ -60,12 +62,15 @@ def _run_all(options: argparse.Namespace) -> bool:
             if sys.stderr.isatty():
                 print(f"\r\x1b[K{name}: {report.cases}/{cases}", end="", file=sys.stderr, flush=True)
 
-        report = run_kind(name, options.seed, cases, options.output, options.workers, progress)
+        report = run_kind(name, options.seed, cases, options.output, options.workers, progress, until)
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr)
         print(describe(report, time.monotonic() - begun), flush=True)
         good &= report.good
         total += report.cases
+        if report.cases < cases:
+            print("time is over; the same command goes on from here")
+            break
     print(f"seed {options.seed}: {total} cases, {'nothing went wrong' if good else 'FAULTS FOUND'}")
     return good
 
@@ -73,10 +78,8 @@ def _run_all(options: argparse.Namespace) -> bool:
 def describe(report: Report, seconds: float) -> str:
     """Counts of one kind, and how to repeat what went wrong."""
     counts = ", ".join(f"{count} {name}" for name, count in sorted(report.counts.items()) if count)
-    lines = [
-        f"{report.kind}: {report.cases} cases in {seconds:.0f} s "
-        f"({report.cases / max(report.seconds, 1e-9):.0f} a second and process): {counts}"
-    ]
+    rate = report.cases / max(report.seconds, 1e-9)
+    lines = [f"{report.kind}: {report.cases} cases in {seconds:.0f} s ({rate:.0f} a second and process): {counts}"]
     if report.notes:
         lines.append("  " + ", ".join(f"{count} {name}" for name, count in sorted(report.notes.items())))
     for finding in report.findings:

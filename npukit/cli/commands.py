@@ -59,4 +59,5 @@ def run_command(arguments: list[str]) -> int:
     """
     options = _parser().parse_args(arguments)
     logging.getLogger("npukit").setLevel(logging.ERROR if getattr(options, "quiet", False) else logging.NOTSET)
+    logging.getLogger("onnx_ir").setLevel(logging.ERROR)  # of what is unusual in a model, the kit speaks itself
     return options.run(options)

@@ -17,9 +17,9 @@ KINDS: dict[str, tuple[str, int]] = {
     "harness": ("harness", 4),
     "mutated": ("mutated", 0),
 }
-"""Name -> module of this folder, and its share of the cases, in parts of the sum; none of those that run only when they are named."""
+"""Name -> module of this folder, and its share of the cases, in parts of the sum; 0: it runs only when it is named."""
 
 
 def module_of(name: str) -> ModuleType:
-    """The module of a kind: `make(folder)` makes its `Kind`; `environment()`, if there, gives variables for its processes."""
-    return import_module(f".{KINDS[name][0]}", __name__)
+    """The module of a kind: `make(folder)` makes its `Kind`; its processes have the variables of `environment()`."""
+    return import_module(f".{KINDS[name][0] if name in KINDS else name}", __name__)

@@ -44,7 +44,10 @@ class Assembly:
         self.bases: list[tuple[str, list[str]]] = []
         for name, program in programs().items():
             made = [random_program(PRESETS[name], f"assembly/{number}", 2 + number % 5) for number in range(_BASES)]
-            like = [program, *(Program(one.config, one.instructions, one.memory.tobytes(), one.memory.size) for one in made)]
+            like = [
+                program,
+                *(Program(one.config, one.instructions, one.memory.tobytes(), one.memory.size) for one in made),
+            ]
             for number, one in enumerate(like):
                 write_bytes(folder / f"{name}-{number}.npu", one.to_bytes())
                 self.bases.append((f"# {name} like {number}", disassemble(one.instructions).splitlines()))

@@ -8,8 +8,6 @@ from enum import StrEnum
 from random import Random
 from typing import Protocol
 
-from npukit.cli import commands, failures
-
 __all__ = ["GOOD", "Answer", "Kind", "Outcome", "Result", "WrongResult", "answer_of", "run_command"]
 
 
@@ -73,25 +71,29 @@ class Answer:
 
 
 class _Captured:
-    """stdout and stderr at the level of file descriptors: libraries in C++ print as well."""
+    """stdout and stderr, also at the level of file descriptors: libraries in C++ print as well."""
 
     def __init__(self) -> None:
-        self.files = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115 - as long as the process
+        self.files = [
+            tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace", newline="")  # noqa: SIM115
+            for _ in range(2)
+        ]
 
     def __enter__(self) -> "_Captured":
-        sys.stdout.flush()
-        sys.stderr.flush()
+        self.streams = sys.stdout, sys.stderr
         self.saved = [os.dup(1), os.dup(2)]
-        for number, file in enumerate(self.files, 1):
-            file.truncate(0)
+        for number, (file, stream) in enumerate(zip(self.files, self.streams, strict=True), 1):
+            stream.flush()
             file.seek(0)
+            file.truncate()
             os.dup2(file.fileno(), number)
+        sys.stdout, sys.stderr = self.files
         return self
 
     def __exit__(self, *exception: object) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for number, saved in enumerate(self.saved, 1):
+        sys.stdout, sys.stderr = self.streams
+        for number, (file, saved) in enumerate(zip(self.files, self.saved, strict=True), 1):
+            file.flush()
             os.dup2(saved, number)
             os.close(saved)
 
@@ -100,7 +102,7 @@ class _Captured:
         texts = []
         for file in self.files:
             file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
+            texts.append(file.read())
         return texts
 
 
@@ -108,8 +110,10 @@ _captured: _Captured | None = None
 
 
 def run_command(*arguments: object) -> Answer:
-    """One command of npukit, in this process. What it raises goes on to the caller, but for the errors that are meant to
-    be read: the command line's last resort, which would make one line of anything, is left out."""
+    """One command of npukit, in this process. What it raises goes on to the caller, but for errors that are meant to be
+    read: the command line's last resort, which would make one line of anything, is left out."""
+    from npukit.cli import commands, failures  # not with this module, which processes that start often need
+
     global _captured
     _captured = _captured or _Captured()
     with _captured:

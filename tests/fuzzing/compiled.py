@@ -20,8 +20,8 @@ __all__ = ["Compiled", "change_message", "make"]
 
 _CONFIGS = ("int8-4x4", "bf16-4x4", "int8-16x16")
 _TEXTS = (
-    "", "image", "x", "\u0000", "\u00e9\u202e", "y" * 4000, "line\nline", "EPContext", "npukit", "com.microsoft", "ai.onnx",
-    "npukit_0", "npukit.digest", "../x", "QuantizeLinear", "Identity",
+    "", "image", "x", "\u0000", "\u00e9\u202e", "y" * 4000, "line\nline", "EPContext", "npukit", "com.microsoft",
+    "ai.onnx", "npukit_0", "npukit.digest", "../x", "QuantizeLinear", "Identity",
 )  # fmt: skip
 _UNSIGNED = (FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64)
 

@@ -52,7 +52,7 @@ class Configurations:
             self.models[dtype].write_bytes(model.SerializeToString())
 
     def input(self, random: Random) -> bytes:
-        """A file: a preset's with values changed by little, a few fields of any kind, or one of these with bytes changed."""
+        """A file: a preset's with values a little changed, a few fields of any kind, or either with bytes changed."""
         lines = self._near(random) if random.random() < 0.6 else self._any(random)
         if random.random() < 0.5:
             lines.insert(random.randrange(len(lines) + 1), f"base = {self._base(random)}")

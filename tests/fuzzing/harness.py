@@ -18,7 +18,7 @@ from npukit.driver.rtl_build import build_library
 from npukit.driver.rtl_device import RtlDevice
 from npukit.driver.surroundings import Surroundings
 from npukit.hw.verilog import component_verilog
-from npukit.isa.config import PRESETS, NpuConfig
+from npukit.isa.config import PRESETS
 from npukit.isa.registers import REGISTERS, address_of
 from npukit.sim.dram import DramModel
 
@@ -28,13 +28,10 @@ from .case import Outcome, Result
 
 __all__ = ["Harness", "environment", "make"]
 
-_BUSES = (4, 8, 64)
+_CONFIG = replace(PRESETS["int8-4x4"], bus_bytes=64)
+"""With a bus whose data and strobes fill whole words and more."""
 _VERILOG = "NPUKIT_FUZZ_VERILOG"
 _MEMORIES = (4096, 8192, 1 << 16)
-
-
-def _config(bus_bytes: int) -> NpuConfig:
-    return replace(PRESETS["int8-4x4"], bus_bytes=bus_bytes)
 
 
 def _stub() -> ModuleType:
@@ -48,12 +45,11 @@ def _stub() -> ModuleType:
 
 @cache
 def environment() -> dict[str, str]:
-    """The sanitizers' libraries, which have to be there before Python is; and the models, built without them."""
-    folder = cache_folder("fuzz-harness")
-    for size in _BUSES:
-        text = component_verilog(_stub().CopyEngine(_config(size)), "npu")
-        (folder / f"{size}.v").write_text(text, encoding="utf-8")
-        build_library(_config(size), text, trace=True, optimise=False, sanitize=True)
+    """The sanitizers' libraries, which have to be there before Python is; and the model, built without them."""
+    verilog = cache_folder("fuzz-harness") / "npu.v"
+    text = component_verilog(_stub().CopyEngine(_CONFIG), "npu")
+    verilog.write_text(text, encoding="utf-8")
+    build_library(_CONFIG, text, trace=True, optimise=False, sanitize=True)
     compiler = os.environ.get("CXX", "g++")
     names = ("libasan.so", "libubsan.so")
     found = [subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip() for name in names]
@@ -61,7 +57,7 @@ def environment() -> dict[str, str]:
         "LD_PRELOAD": " ".join(found),
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "halt_on_error=1:abort_on_error=1:print_stacktrace=1",
-        _VERILOG: str(folder),
+        _VERILOG: str(verilog),
     }
 
 
@@ -73,8 +69,7 @@ class Harness:
     suffix = ".json"
 
     def __init__(self, folder: Path) -> None:
-        sources = Path(os.environ[_VERILOG])
-        self.verilog = {size: (sources / f"{size}.v").read_text(encoding="utf-8") for size in _BUSES}
+        self.verilog = Path(os.environ[_VERILOG]).read_text(encoding="utf-8")
         self.waveform = folder / "waves.vcd"
 
     # ---- making
@@ -82,7 +77,6 @@ class Harness:
     def input(self, random: Random) -> bytes:
         """A device, and what happens to it."""
         device = {
-            "bus_bytes": random.choice(_BUSES),
             "memory_bytes": random.choice(_MEMORIES),
             "vcd_cycles": random.choice([None, [0, 0], [0, 10**9], [random.randrange(200)] * 2, [5, 60]]),
         }
@@ -138,8 +132,8 @@ class Harness:
         cycles = options["vcd_cycles"]
         refused = 0
         device = RtlDevice(
-            _config(options["bus_bytes"]), memory_bytes=options["memory_bytes"],
-            verilog=self.verilog[options["bus_bytes"]], optimise=False, sanitize=True, vcd=self.waveform,
+            _CONFIG, memory_bytes=options["memory_bytes"],
+            verilog=self.verilog, optimise=False, sanitize=True, vcd=self.waveform,
             vcd_cycles=None if cycles is None else (cycles[0], cycles[1]), max_cycles=30_000,
         )  # fmt: skip
         with device:

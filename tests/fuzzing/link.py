@@ -1,5 +1,8 @@
 """Frames of a board's host link: what the bridge writes and answers, against the protocol read byte by byte."""
 
+# Amaranth has no types
+# pyright: reportAttributeAccessIssue=false
+
 import json
 import struct
 from collections import deque

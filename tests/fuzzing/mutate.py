@@ -29,7 +29,7 @@ def change_number(random: Random, number: int) -> int:
 
 
 def change_bytes(random: Random, data: bytes, most: int = 6) -> bytes:
-    """`data` with 1 to `most` changes: bits, bytes, runs of bytes left out, put in, doubled or swapped, an end cut off."""
+    """`data` with 1 to `most` changes: bits, bytes, runs of bytes left out, put in or doubled, an end cut off."""
     changed = bytearray(data)
     for _ in range(random.randint(1, most)):
         size = len(changed)

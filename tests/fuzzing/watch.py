@@ -92,9 +92,9 @@ def _random(kind: str, seed: int, index: int) -> Random:
     return Random(f"{seed}/{kind}/{index}")
 
 
-def _judged(kind: Kind, data: bytes) -> Result:
+def _judged(run: Callable[[], Result]) -> Result:
     try:
-        return kind.run(data)
+        return run()
     except WrongResult as error:
         return Result(Outcome.WRONG, str(error))
     except MemoryError as error:
@@ -117,21 +117,22 @@ class _Memory:
     def __init__(self, megabytes: int | None) -> None:
         self.megabytes = megabytes
         if megabytes is not None:
-            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-            size = pages * resource.getpagesize() + ((megabytes + _SPARE_MEGABYTES) << 20)
+            size = (self._status("VmSize") + megabytes + _SPARE_MEGABYTES) << 20
             resource.setrlimit(resource.RLIMIT_AS, (size, size))
-        self.before = self._most()
+        self.before = self._status("VmRSS")
 
     @staticmethod
-    def _most() -> int:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    def _status(name: str) -> int:
+        """Of this process, in MiB."""
+        text = Path("/proc/self/status").read_text(encoding="ascii")
+        return int(text.split(f"{name}:", 1)[1].split(None, 1)[0]) >> 10
 
     def check(self, result: Result) -> Result:
         """`result`, or that the case took too much, which an error that was caught may hide."""
-        taken = self._most() - self.before
+        taken = self._status("VmHWM") - self.before
         if self.megabytes is None or taken <= self.megabytes:
             return result
-        self.before += taken  # it never falls
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the most is to begin anew
         return Result(Outcome.MEMORY, f"{taken} MiB; {result.outcome}: {result.message}")
 
 
@@ -142,7 +143,7 @@ def _work(name: str, seed: int, folder: str, pipe: Connection, shared: Any) -> N
         for number in (1, 2):
             os.dup2(printed.fileno(), number)
     kind: Kind = module_of(name).make(Path(folder))
-    notes: Counter[str] = getattr(kind, "notes", Counter())
+    notes = getattr(kind, "notes", Counter())
     memory = _Memory(kind.megabytes)
     pipe.send(("ready", kind.seconds, kind.suffix))
     while True:
@@ -157,27 +158,19 @@ def _work(name: str, seed: int, folder: str, pipe: Connection, shared: Any) -> N
                 pipe.send(("input", None))  # the case has said so
         elif order == "replay":
             shared.begun = time.monotonic()
-            pipe.send(("result", 0, memory.check(_judged(kind, operands[0]))))
+            pipe.send(("result", 0, memory.check(_judged(lambda data=operands[0]: kind.run(data)))))
         else:
             ctypes.memset(ctypes.addressof(shared.counts), 0, ctypes.sizeof(shared.counts))
             notes.clear()
             for index in range(*operands):
                 shared.index, shared.begun = index, time.monotonic()
-                result = memory.check(_judged(_Making(kind, _random(name, seed, index)), b""))
+                random = _random(name, seed, index)
+                # an error in making the input is one of the case
+                result = memory.check(_judged(lambda random=random: kind.run(kind.input(random))))
                 shared.counts[_OUTCOMES.index(result.outcome)] += 1
                 if result.outcome not in GOOD:
                     pipe.send(("result", index, result))
             pipe.send(("done", dict(notes)))
-
-
-class _Making:
-    """A case that makes its input first, so that an error in that is one of the case."""
-
-    def __init__(self, kind: Kind, random: Random) -> None:
-        self.kind, self.random = kind, random
-
-    def run(self, _: bytes) -> Result:
-        return self.kind.run(self.kind.input(self.random))
 
 
 @contextmanager
@@ -281,20 +274,24 @@ def run_kind(
     folder: Path,
     workers: int = 2,
     progress: Callable[[Report], None] = lambda _: None,
+    until: float = float("inf"),
 ) -> Report:
     """Run the cases 0 to `cases` - 1 of a seed; inputs of those that go wrong are saved in `folder`.
 
-    Where a run of the same cases was interrupted, it goes on: the file `<kind>-<seed>-<cases>.json` says what is left.
+    Where a run of the same cases was interrupted, it goes on: the file `<kind>-<seed>-<cases>.state` says what is left.
+    No chunk of cases is begun after `until`, of `time.monotonic`; the report then has fewer cases.
     """
     folder.mkdir(parents=True, exist_ok=True)
     watcher = _Watcher(name, seed, cases, folder, workers)
     try:
-        watcher.run(workers, progress)
+        watcher.run(workers, progress, until)
     finally:
         watcher.end()
-    for finding in _chosen(watcher.report.findings):
-        finding.path = _save(finding, name, seed, folder)
-    watcher.state.unlink(missing_ok=True)
+    _save([one for one in _chosen(watcher.report.findings) if one.path is None], name, seed, folder)
+    if watcher.left:
+        watcher.keep()
+    else:
+        watcher.state.unlink(missing_ok=True)
     return watcher.report
 
 
@@ -304,7 +301,7 @@ class _Watcher:
     def __init__(self, name: str, seed: int, cases: int, folder: Path, workers: int) -> None:
         self.report, self.folder = Report(name, seed), folder
         self.workers: list[_Worker] = []
-        self.state = folder / f"{name}-{seed}-{cases}.json"
+        self.state = folder / f"{name}-{seed}-{cases}.state"
         size = max(1, min(_CHUNK, -(-cases // workers)))
         self.left = [(first, min(first + size, cases)) for first in range(0, cases, size)][::-1]
         if self.state.exists():
@@ -316,14 +313,16 @@ class _Watcher:
         report.counts, report.notes = Counter(kept["counts"]), Counter(kept["notes"])
         report.seconds = kept["seconds"]
         report.findings = [
-            Finding(index, Result(Outcome(outcome), message)) for index, outcome, message in kept["findings"]
+            Finding(index, Result(Outcome(outcome), message), Path(path) if path else None)
+            for index, outcome, message, path in kept["findings"]
         ]
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
+        """Write the state file."""
         begun = [worker.chunk for worker in self.workers if worker.chunk is not None]
         report = self.report
         found = [
-            (one.index, one.result.outcome.value, one.result.message)
+            (one.index, one.result.outcome.value, one.result.message, str(one.path or ""))
             for one in report.findings
             if not any(first <= one.index < end for first, end in begun)
         ]
@@ -340,11 +339,14 @@ class _Watcher:
         for worker in self.workers:
             worker.end()
 
-    def run(self, most: int, progress: Callable[[Report], None]) -> None:
-        """Until every chunk is done."""
-        while self.left or any(worker.chunk for worker in self.workers):
+    def run(self, most: int, progress: Callable[[Report], None], until: float) -> None:
+        """Until every chunk is done, or time is over."""
+        while True:
+            late = time.monotonic() > until
+            if not any(worker.chunk for worker in self.workers) and (late or not self.left):
+                return
             idle = sum(worker.chunk is None for worker in self.workers)
-            while len(self.workers) < most and idle < len(self.left):
+            while len(self.workers) < most and idle < len(self.left) and not late:
                 self.workers.append(_Worker(self.report.kind, self.report.seed, self.folder))
                 idle += 1
             ready = wait([worker.pipe for worker in self.workers], timeout=0.1)
@@ -353,7 +355,7 @@ class _Watcher:
                     self._hear(worker)
                 elif worker.late():
                     self._lost(worker, Result(Outcome.HANG, f"more than {worker.seconds:g} s"))
-                if worker.ready and worker.chunk is None and self.left and worker in self.workers:
+                if worker in self.workers and worker.ready and worker.chunk is None and self.left and not late:
                     worker.begin(self.left.pop())
             progress(self.report)
 
@@ -367,7 +369,7 @@ class _Watcher:
             self._count(worker)
             self.report.notes.update(message[1])
             worker.chunk = None
-            self._keep()
+            self.keep()
 
     def _count(self, worker: _Worker) -> None:
         self.report.counts.update(worker.counts())
@@ -386,7 +388,7 @@ class _Watcher:
         worker.end()
         if index + 1 < chunk[1]:
             self.left.append((index + 1, chunk[1]))
-        self._keep()
+        self.keep()
 
 
 def _chosen(findings: list[Finding]) -> list[Finding]:
@@ -400,19 +402,21 @@ def _chosen(findings: list[Finding]) -> list[Finding]:
     return chosen
 
 
-def _save(finding: Finding, name: str, seed: int, folder: Path) -> Path | None:
-    """Write a case's input to a file; None if it cannot even be made."""
-    worker = _Worker(name, seed, folder)
-    try:
+def _save(findings: list[Finding], name: str, seed: int, folder: Path) -> None:
+    """Write inputs to files, if they can be made at all."""
+    worker: _Worker | None = None
+    for finding in findings:
+        stem = f"{name}-{seed}-{finding.index}"
+        worker = worker or _Worker(name, seed, folder)
         data = worker.ask("input", finding.index)
-        suffix = worker.suffix
-    finally:
+        if isinstance(data, bytes):
+            finding.path = folder / f"{stem}{worker.suffix}"
+            finding.path.write_bytes(data)
+        if isinstance(data, Result):
+            worker.end()
+            worker = None
+    if worker is not None:
         worker.end()
-    if not isinstance(data, bytes):
-        return None
-    path = folder / f"{name}-{seed}-{finding.index}{suffix}"
-    path.write_bytes(data)
-    return path
 
 
 def replay(name: str, data: bytes, folder: Path) -> Result:
