@@ -43,6 +43,8 @@ MAKE_FLAGS = ("OPT_FAST=-O3", "OPT_GLOBAL=-O2")
 QUICK_COMPILER_FLAGS = "-std=c++17 -fPIC -fvisibility=hidden"
 QUICK_MAKE_FLAGS = ("OPT_FAST=-O0", "OPT_GLOBAL=-O1")
 LINKER_FLAGS = "-shared -Wl,-Bsymbolic"  # two models in one process must not share symbols
+# of the harness and the model; the process that loads it has to preload the sanitizers' libraries
+SANITIZER_FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1"
 
 
 @dataclass(frozen=True)
@@ -115,14 +117,14 @@ def _processor() -> str:
     return "".join(sorted(set(re.findall(r"^(?:flags|Features|model name)\s*:.*$", text, re.MULTILINE))))
 
 
-def _key(verilog: str, macros: Sequence[str], trace: bool, optimise: bool, tools: _Tools) -> str:
+def _key(verilog: str, macros: Sequence[str], trace: bool, optimise: bool, sanitize: bool, tools: _Tools) -> str:
     parts = [
         verilog,
         HARNESS.read_text(encoding="utf-8"),
         tools.versions,
         _processor(),
         platform.machine(),
-        *(*macros, *VERILATOR_FLAGS, *_compiler_settings(optimise), LINKER_FLAGS, str(trace)),
+        *(*macros, *VERILATOR_FLAGS, *_compiler_settings(optimise, sanitize), LINKER_FLAGS, str(trace)),
     ]
     digest = hashlib.sha256()
     for part in parts:
@@ -130,9 +132,10 @@ def _key(verilog: str, macros: Sequence[str], trace: bool, optimise: bool, tools
     return digest.hexdigest()[:32]
 
 
-def _compiler_settings(optimise: bool) -> tuple[str, ...]:
+def _compiler_settings(optimise: bool, sanitize: bool) -> tuple[str, ...]:
     """Flags for the C++ compiler, then make's variables for the same."""
-    return (COMPILER_FLAGS, *MAKE_FLAGS) if optimise else (QUICK_COMPILER_FLAGS, *QUICK_MAKE_FLAGS)
+    flags, *make = (COMPILER_FLAGS, *MAKE_FLAGS) if optimise else (QUICK_COMPILER_FLAGS, *QUICK_MAKE_FLAGS)
+    return f"{flags} {SANITIZER_FLAGS}" if sanitize else flags, *make
 
 
 _unkept: dict[str, tuple[TemporaryDirectory, Path]] = {}
@@ -145,6 +148,7 @@ def build_library(
     *,
     trace: bool = False,
     optimise: bool = True,
+    sanitize: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Path:
     """The shared library for that Verilog, built if it is not in the cache.
@@ -154,6 +158,7 @@ def build_library(
         verilog: the module `npu`.
         trace: with support for VCD, which costs speed.
         optimise: compile for speed; without, the model is built in less time and runs slower.
+        sanitize: with checks of addresses and of undefined behaviour, which end the process.
         progress: called with a line of text when something takes time.
 
     Raises:
@@ -161,7 +166,7 @@ def build_library(
     """
     tools = _found_tools()
     macros = (f"-DNPU_BUS_BYTES={config.bus_bytes}", f"-DNPU_MAX_BURST={config.max_burst}")
-    key = _key(verilog, macros, trace, optimise, tools)
+    key = _key(verilog, macros, trace, optimise, sanitize, tools)
     library = cache_path("rtl", key, "npu.so")
     if library is not None and is_whole(library):
         return library
@@ -176,7 +181,7 @@ def build_library(
         progress(f"building a Verilator model of the {size} core, once")
         start = time.monotonic()
         try:
-            built = _build(verilog, macros, trace, optimise, tools, progress)
+            built = _build(verilog, macros, trace, optimise, sanitize, tools, progress)
             if library is None or not keep(library, built):
                 library = _without_cache(key, built)
         except OSError as error:
@@ -189,16 +194,12 @@ def _at(error: OSError) -> str:
     return f" ({error.filename})" if error.filename else ""
 
 
-_unkept: dict[str, tuple[TemporaryDirectory, Path]] = {}
-"""Libraries that no cache could take, by their keys, with their folders, which go when this process ends."""
-
-
 def _without_cache(key: str, library: bytes) -> Path:
     folder = TemporaryDirectory(prefix="npukit-rtl-")
     path = Path(folder.name, "npu.so")
     path.write_bytes(library)
-    _unkept[key] = folder, path
-    return path
+    # without a cache there is no lock either: of several threads' libraries the first stays
+    return _unkept.setdefault(key, (folder, path))[1]
 
 
 def _build(
@@ -206,6 +207,7 @@ def _build(
     macros: Sequence[str],
     trace: bool,
     optimise: bool,
+    sanitize: bool,
     tools: _Tools,
     progress: Callable[[str], None],
 ) -> bytes:
@@ -217,9 +219,10 @@ def _build(
         (folder / "npu.v").write_text(verilog, encoding="utf-8")
         shutil.copy(HARNESS, folder)
         command = [*tools.verilator, *VERILATOR_FLAGS, *(["--trace-vcd"] if trace else [])]
-        compiler_flags, *make_flags = _compiler_settings(optimise)
+        compiler_flags, *make_flags = _compiler_settings(optimise, sanitize)
+        linker_flags = f"{LINKER_FLAGS} {SANITIZER_FLAGS}" if sanitize else LINKER_FLAGS
         command += ["--Mdir", "model", "-o", "npu.so", "-CFLAGS", " ".join((compiler_flags, *macros))]
-        command += ["-LDFLAGS", LINKER_FLAGS, "npu.v", HARNESS.name]
+        command += ["-LDFLAGS", linker_flags, "npu.v", HARNESS.name]
         warnings = Counter(re.findall(r"^%Warning-(\w+)", _run("Verilator", command, folder), re.MULTILINE))
         if warnings:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(warnings.items()))

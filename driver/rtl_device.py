@@ -96,6 +96,7 @@ class RtlDevice(SharedDevice):
         *,
         verilog: str | None = None,
         optimise: bool = True,
+        sanitize: bool = False,
         surroundings: Surroundings | None = None,
         max_cycles: int | None = None,
         progress: Callable[[str], None] = _to_stderr,
@@ -111,6 +112,7 @@ class RtlDevice(SharedDevice):
                 run, and each further one follows the last. Default: everything from the reset on.
             verilog: module `npu` to use in place of the core.
             optimise: compile the model for speed; without, it is built in less time and runs slower.
+            sanitize: check addresses and undefined behaviour in C++; the process must have preloaded the libraries.
             surroundings: a bus that does at random what the reference DRAM does not.
             max_cycles: see the class.
             progress: gets a line of text when something takes long; default: stderr.
@@ -128,7 +130,8 @@ class RtlDevice(SharedDevice):
         self.max_cycles = max_cycles
         check_tools()
         text = core_verilog(config) if verilog is None else verilog
-        self._library = _bind(build_library(config, text, trace=vcd is not None, optimise=optimise, progress=progress))
+        settings = {"trace": vcd is not None, "optimise": optimise, "sanitize": sanitize}
+        self._library = _bind(build_library(config, text, **settings, progress=progress))
         self.memory: NDArray[np.uint8] = np.zeros(memory_bytes, np.uint8)
         self._handle = self._library.npu_create()
         self._surroundings = surroundings

@@ -125,11 +125,10 @@ def verify(
             break
         share = None if dram is not None else hostile_share(device, seed, index)
         if share is not None:
-            happened, outcome = share
-            result.hostile[happened] += 1
-            result.bit_mismatches += outcome.bits
-            if outcome.first is not None:
-                result.first_divergence = {"program": f"{seed}/{index}", "hostile": happened, **outcome.first}
+            result.hostile[share.happened] += 1
+            result.bit_mismatches += share.bits
+            if share.first is not None:
+                result.first_divergence = {"program": f"{seed}/{index}", "hostile": share.happened, **share.first}
                 break
     return result
 
@@ -170,7 +169,7 @@ def save_case(
 
 
 def replay(device: RtlDevice, program: Program, dram: AnyDram) -> Outcome:
-    """Run a saved case, or another program, whose memory behind the constants is all zeros."""
+    """Run a saved case; what its constants leave of DRAM, inputs among it, is 0."""
     memory = np.zeros(program.dram_bytes, np.uint8)
     memory[: len(program.constants)] = np.frombuffer(program.constants, np.uint8)
     return compare_program(device, program.instructions, memory, dram)
