@@ -1,13 +1,14 @@
 PYTHON ?= python3
 SEED ?= 1
 CASES ?= 2000
+RUNS ?= 200
 
 APT := $(if $(filter 0,$(shell id -u)),,sudo )apt-get install -y git make g++ python3-venv perl
 BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties verify verify-long networks mutants netlist levels floats lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties verify verify-long hostile networks mutants netlist levels floats lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +60,9 @@ verify: $(STAMP) ## random programs, simulator against RTL, over a table of conf
 
 verify-long: $(STAMP) ## the same with ten times as many programs
 	$(BIN)/python tests/verify.py --seed $(SEED) --factor 10
+
+hostile: $(STAMP) ## resets and bus errors in the middle of programs: SEED=1 RUNS=200
+	$(BIN)/python tests/hostile.py --seed $(SEED) --runs $(RUNS)
 
 networks: $(STAMP) ## ResNets and MobileNetV2: ONNX Runtime = simulator = RTL
 	$(BIN)/python tests/networks.py

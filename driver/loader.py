@@ -7,9 +7,11 @@ from time import perf_counter
 import numpy as np
 from npukit.driver.device import ALIGNMENT, Device, DeviceError, Traced, error_text, read_counters, write_wide
 from npukit.isa.config import NpuConfig
+from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program, TensorInfo
 from npukit.isa.registers import ControlBit, address_of
 from npukit.sim.bfloat16 import narrow, widen
+from npukit.sim.judge import judge_program, refuse
 from numpy.typing import NDArray
 
 __all__ = ["LoadedProgram", "RunRecord", "from_machine", "machine_dtype"]
@@ -28,15 +30,19 @@ class RunRecord:
 class LoadedProgram:
     """A program in a device's memory from `address` (a multiple of 4096) to `end`.
 
+    The judge examines it first, and holds it to `limits`; None is for what the compiler has made in this process, which
+    has been judged.
+
     It is written there when the object is made, and `run` runs what lies there. Where somebody else may have written
     to that memory since, who runs it has the device alone and calls `load` first, as `Executor` does.
 
     Raises:
         DeviceError: when the program is for another configuration, or does not fit.
+        JudgeError: when it breaks the machine's rules, or takes more cycles than the limit.
         ValueError: when the address is not a multiple of 4096.
     """
 
-    def __init__(self, device: Device, program: Program, address: int) -> None:
+    def __init__(self, device: Device, program: Program, address: int, limits: Limits | None = DEFAULT_LIMITS) -> None:
         if program.config.hash != device.config.hash:
             fields = "; ".join(program.config.difference(device.config))
             raise DeviceError(
@@ -44,6 +50,8 @@ class LoadedProgram:
             )
         if address % ALIGNMENT:
             raise ValueError(f"address must be a multiple of {ALIGNMENT}, not {address}")
+        if limits is not None:
+            refuse(judge_program(program, limits))
         self.device = device
         self.program = program
         self.base = address

@@ -19,7 +19,6 @@ from npukit.isa import schema
 from npukit.isa.config import ConfigError, NpuConfig
 from npukit.isa.instructions import INSTRUCTION_BITS, Instruction, InstructionError, Vector, decode, encode
 from npukit.isa.layout import Layout, LayoutDim
-from npukit.isa.limits import Limits
 from npukit.isa.schema import MOST, SchemaError
 
 __all__ = ["MAGIC", "VERSION", "Capture", "NodeInfo", "Program", "ProgramError", "TensorInfo"]
@@ -128,7 +127,11 @@ class Program:
         return next(tensor for tensor in self.tensors if tensor.name == name)
 
     def to_bytes(self) -> bytes:
-        """The program as a file."""
+        """The program as a file.
+
+        Raises:
+            ProgramError: when its tables are longer than a file's head may be.
+        """
         code = self.code
         head = {
             "name": self.name,
@@ -144,6 +147,7 @@ class Program:
             "aliases": self.aliases,
         }
         text = json.dumps(head, separators=(",", ":")).encode()
+        _check_head(len(text))
         body = len(text).to_bytes(8, "little") + text + code + self.constants
         return MAGIC + VERSION.to_bytes(4, "little") + hashlib.sha256(body).digest() + body
 
@@ -162,12 +166,11 @@ class Program:
         return found
 
     @classmethod
-    def from_bytes(cls, data: bytes, limits: Limits | None = Limits()) -> "Program":  # noqa: B008, it never changes
-        """Read a program file; `limits` None sets none, for what this process has just made.
+    def from_bytes(cls, data: bytes) -> "Program":
+        """Read a program file. Nothing is allocated for what it only announces; see `host_bytes`.
 
         Raises:
-            ProgramError: not a program, another version, cut short, any byte changed, a head that breaks its schema,
-                or one that asks for more memory than the limit.
+            ProgramError: not a program, another version, cut short, any byte changed, or a head that breaks its schema.
         """
         if data[: len(MAGIC)] != MAGIC[: len(data)] or not data:
             raise ProgramError("not an npukit program: the file does not begin with its magic")
@@ -183,13 +186,11 @@ class Program:
         length = int.from_bytes(body[:8], "little")
         if length > len(body) - 8:
             raise ProgramError(f"the program's contents break the format: its head has {length} of {len(body)} bytes")
-        _within(limits, _JSON_BYTES * length, f"a head of {length} bytes")
+        _check_head(length)
         try:
-            program = cls._from_body(body, length)
+            return cls._from_body(body, length)
         except (ConfigError, InstructionError, SchemaError) as error:
             raise ProgramError(f"the program's contents break the format: {error}") from None
-        _within(limits, program.host_bytes, f"{program.dram_bytes} bytes of DRAM and its tensors")
-        return program
 
     @classmethod
     def _from_body(cls, body: bytes, length: int) -> "Program":
@@ -227,19 +228,18 @@ _HEAD = (
 _ROLES = ("input", "output", "internal")
 _DTYPES = {"int8": ("int8", "uint8"), "bf16": ("float32",)}
 """What the framework's tensors may be, by the machine's data type."""
-_JSON_BYTES = 24
-"""Host memory for each byte of JSON, at most about."""
+_MOST_HEAD = 1 << 25
+"""Bytes of a head; read as JSON, they take up to 24 times as much memory."""
 _INDEX_BYTES = 48
 """Host memory for each element of a tensor's image while it is put in order."""
 _MOST_DIMS = 16
 """Loops of a layout and axes of a tensor; numpy has 64."""
 
 
-def _within(limits: Limits | None, needed: int, what: str) -> None:
-    if limits is not None and needed > limits.memory:
+def _check_head(length: int) -> None:
+    if length > _MOST_HEAD:
         raise ProgramError(
-            f"the program asks for {what}, {-(-needed >> 20)} MiB of host memory, above the limit of "
-            f"{limits.memory >> 20} MiB: raise it with --max-memory, or Limits(memory=...), if you trust the file"
+            f"the program's head has {length} bytes; at most {_MOST_HEAD} are supported: split the model"
         )
 
 

@@ -1,6 +1,6 @@
 """Which words an instruction touches: one statement for the functional simulator and the judge."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
@@ -11,7 +11,7 @@ from npukit.isa.descriptors import descriptor_words, parameter_words
 from npukit.isa.instructions import Instruction, Load, Matrix, Memory, Store, Vector
 from numpy.typing import NDArray
 
-__all__ = ["Operand", "bank_depth", "dram_operand", "operands", "pieces"]
+__all__ = ["Operand", "bank_depth", "boxes", "dram_operand", "operands"]
 
 Loop = tuple[int, int]
 """(count, stride in words)"""
@@ -91,13 +91,22 @@ class Operand:
 
     def part(self, axis: int, first: int, end: int) -> "Operand":
         """The operand with only the passes `first` to `end` - 1 of one loop."""
-        _, stride = self.loops[axis]
+        count, stride = self.loops[axis]
+        if (first, end) == (0, count):
+            return self
         offset = self.offset + first * stride
         if self.wrap:
             mask = (1 << self.wrap) - 1
             offset = (self.offset & ~mask) | (offset & mask)
         loops = (*self.loops[:axis], (end - first, stride), *self.loops[axis + 1 :])
         return Operand(self.name, self.memory, self.bank, offset, loops, self.wrap, self.write)
+
+    def box(self, ranges: Sequence[tuple[int, int]]) -> "Operand":
+        """The operand with only those passes of its first loops."""
+        found = self
+        for axis, (first, end) in enumerate(ranges):
+            found = found.part(axis, first, end)
+        return found
 
     def distinct(self) -> slice | NDArray[np.int64]:
         """The words by address, each once and in order: a slice where they follow each other, which is much faster.
@@ -137,16 +146,17 @@ class Operand:
         return address
 
 
-def pieces(operand: Operand, most: int) -> Iterator[Operand]:
-    """The operand in parts of at most `most` places, in order; operands with the same counts have parts alike."""
-    if operand.count <= most:
-        yield operand
+def boxes(counts: Sequence[int], most: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Loops in parts of at most `most` passes of the innermost, in order: the first pass of each loop, and one past the
+    last."""
+    inner = prod(counts[1:])
+    if prod(counts) <= most:
+        yield tuple((0, count) for count in counts)
         return
-    axis = next(axis for axis, (count, _) in enumerate(operand.loops) if count > 1)
-    count = operand.loops[axis][0]
-    step = max(1, most * count // operand.count)
-    for first in range(0, count, step):
-        yield from pieces(operand.part(axis, first, min(count, first + step)), most)
+    step = max(1, most // inner)
+    for first in range(0, counts[0], step):
+        for rest in boxes(counts[1:], most):
+            yield (first, min(counts[0], first + step)), *rest
 
 
 def _moved(touched: NDArray[np.bool_], by: int, around: bool) -> NDArray[np.bool_]:

@@ -5,6 +5,8 @@ which is a legal order for every program that the judge accepts.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,12 +17,15 @@ from npukit.isa.descriptors import (
     parameter_words,
 )
 from npukit.isa.instructions import Instruction, Load, Matrix, Memory, Operation, Store, Vector
-from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands
+from npukit.sim.addressing import Operand, bank_depth, boxes, dram_operand, operands
 from npukit.sim.bf16_datapath import Bf16Datapath
 from npukit.sim.int8_datapath import Int8Datapath
 from numpy.typing import NDArray
 
 __all__ = ["FunctionalError", "FunctionalSimulator"]
+
+_PIECE = 1 << 25
+"""Elements that an instruction works on at once: a long loop takes time, not memory."""
 
 
 class FunctionalError(RuntimeError):
@@ -165,18 +170,27 @@ class FunctionalSimulator:
     def _store(self, store: Store) -> None:
         config = self.config
         (source,) = operands(config, store)
-        target = self._dram_view(dram_operand(config, store), config.word_bytes, store.words, config.word_bytes)
-        target[...] = np.ascontiguousarray(self.read(source)).view(np.uint8)
+        dram, unit = dram_operand(config, store), config.word_bytes
+        for box in boxes((store.planes, store.rows, store.words), max(1, _PIECE // config.array)):
+            words = box[2][1] - box[2][0]
+            target = self._dram_view(dram.box(box), unit, words, unit)
+            target[...] = np.ascontiguousarray(self.read(source.box(box))).view(np.uint8)
 
     def _matrix(self, matrix: Matrix) -> None:
         act, wgt, *rest = operands(self.config, matrix)
         size = self.config.array
         words = matrix.height * matrix.width
-        depth = matrix.channels * matrix.kernel_height * matrix.kernel_width * size
-        rows = self.read(act).reshape(words, depth)
-        tiles = self.read(wgt).reshape(matrix.blocks, depth, size)
-        start = self.read(rest[0]).reshape(matrix.blocks, words, size) if matrix.accumulate else None
-        result = self._datapath.product(rows, tiles, start)
+        result = self.read(rest[0]).reshape(matrix.blocks, words, size) if matrix.accumulate else None
+        done = 0
+        most = max(1, _PIECE // (size * (words + matrix.blocks * size)))
+        for box in boxes((matrix.channels, matrix.kernel_height, matrix.kernel_width), most):
+            steps = prod(end - first for first, end in box)
+            rows = self.read(act.box(((0, matrix.height), (0, matrix.width), *box))).reshape(words, steps * size)
+            tiles = self.read(wgt.part(1, done * size, (done + steps) * size))
+            # as several instructions would, one after the other
+            result = self._datapath.product(rows, tiles.reshape(matrix.blocks, steps * size, size), result)
+            done += steps
+        assert result is not None
         self._write(rest[-1], result.reshape(matrix.blocks, matrix.height, matrix.width, size))
 
     def _vector(self, vector: Vector) -> None:
@@ -194,6 +208,12 @@ class FunctionalSimulator:
             assert out.memory is not None
             self._write(out, self._datapath.fill(descriptor["value"], out.memory))
             return
-        a = self.read(found["a"])
-        b = self.read(found["b"]) if "b" in found else a
-        self._write(out, self._datapath.compute(vector, a, b, descriptor, blocks))
+        window = vector.window_height * vector.window_width
+        for box in boxes((vector.blocks, vector.height, vector.width), max(1, _PIECE // (window * config.array))):
+            part, target = vector, out.box(box)
+            if target is not out:
+                size = (end - first for first, end in box)
+                part = replace(vector, **dict(zip(("blocks", "height", "width"), size, strict=True)))
+            a = self.read(found["a"].box(box))
+            b = self.read(found["b"].box(box)) if "b" in found else a
+            self._write(target, self._datapath.compute(part, a, b, descriptor, blocks[slice(*box[0])]))

@@ -30,7 +30,7 @@ from npukit.isa.legality import illegal_mode
 from npukit.isa.limits import Limits
 from npukit.isa.program import Program
 from npukit.isa.timing import TOKEN_LIMIT
-from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands, pieces
+from npukit.sim.addressing import Operand, bank_depth, boxes, dram_operand, operands
 from npukit.sim.timing import least_cycles
 from numpy.typing import NDArray
 
@@ -89,12 +89,25 @@ def judge(
     return _Judge(config, instructions, dram_bytes, initialised, limit, cycles).run()
 
 
-def judge_program(program: Program, limits: Limits | None = None) -> list[Finding]:
-    """Examine a program whose constants and inputs are in DRAM when it starts, and nothing else is."""
-    initialised = [(0, len(program.constants))]
-    for tensor in program.tensors:
-        if tensor.role == "input":
-            initialised.append((tensor.address, tensor.layout.elements * program.config.element_bytes))
+def judge_program(
+    program: Program, limits: Limits | None = None, initialised: Sequence[tuple[int, int]] | None = None
+) -> list[Finding]:
+    """Examine a program whose constants and inputs are in DRAM when it starts, or the ranges `initialised`, as above.
+
+    With `limits`, one that asks for more memory or cycles has a finding, before anything is allocated for it.
+    """
+    if limits is not None and program.host_bytes > limits.memory:
+        needed, most = -(-program.host_bytes >> 20), limits.memory / (1 << 20)
+        message = (
+            f"the program takes {needed} MiB of host memory for its {program.dram_bytes} bytes of DRAM and tensors, "
+            f"above the limit of {most:g} MiB: raise it with --max-memory, or Limits(memory=...), if you want that"
+        )
+        return [Finding("memory", (), message)]
+    if initialised is None:
+        size = program.config.element_bytes
+        inputs = [tensor for tensor in program.tensors if tensor.role == "input"]
+        initialised = [(tensor.address, tensor.layout.elements * size) for tensor in inputs]
+        initialised.append((0, len(program.constants)))
     cycles = None if limits is None else limits.cycles
     return judge(program.config, program.instructions, program.dram_bytes, initialised, cycles=cycles)
 
@@ -183,7 +196,7 @@ class _Judge:
             self._find(
                 "cycles", (),
                 f"the program keeps {engine.name} at work for {busy[engine]} cycles, above the limit of {most}: raise "
-                "it with --max-cycles, or Limits(cycles=...), if that is what you want",
+                "it with --max-cycles, or Limits(cycles=...), if you want that",
             )  # fmt: skip
 
     def _bounds(self, index: int, operand: Operand) -> None:
@@ -300,9 +313,8 @@ class _Judge:
         written[words - low] = order
         grid = len(out.loops)
         for position in np.ndindex(*(count for count, _ in source.loops[grid:])):
-            part = source
-            for axis, index in enumerate(position, grid):
-                part = part.part(axis, index, index + 1)
+            whole = [(0, count) for count, _ in out.loops]
+            part = source.box([*whole, *((index, index + 1) for index in position)])
             read = part.words().reshape(words.shape) - low
             inside = (read >= 0) & (read <= high - low)
             if (written[read[inside]] < order[inside]).any():
@@ -367,8 +379,8 @@ class _MemoryState:
             for first in range(*access.run, _PIECE):
                 yield slice(first, min(first + _PIECE, access.run[1]))
         else:
-            for piece in pieces(access, _PIECE):
-                yield piece.words().reshape(-1)
+            for box in boxes([count for count, _ in access.loops], _PIECE):
+                yield access.box(box).words().reshape(-1)
 
     @staticmethod
     def _first(words: slice | NDArray[np.int64], chosen: NDArray[np.bool_]) -> int:

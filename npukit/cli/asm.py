@@ -5,14 +5,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config
+from npukit.cli.common import (
+    add_config,
+    add_limits,
+    add_output,
+    chosen_config,
+    limits_of,
+    print_json,
+    say,
+    say_config,
+)
 from npukit.driver.executor import programs_of
 from npukit.errors import UsageError
 from npukit.isa.assembly import assemble, disassemble
-from npukit.isa.instructions import End, Instruction, InstructionError, Vector
+from npukit.isa.instructions import End, Instruction, InstructionError, Load, Vector
 from npukit.isa.program import Program
 from npukit.npufile import check_writable, read_model, write_bytes
-from npukit.sim.judge import judge, refuse
+from npukit.sim.addressing import dram_operand
+from npukit.sim.judge import judge_program, refuse
 
 __all__ = ["add_parsers"]
 
@@ -39,8 +49,9 @@ def add_parsers(commands) -> None:
         type=int,
         default=1 << 20,
         metavar="N",
-        help="DRAM that the program may touch (default: 1 MiB)",
+        help="DRAM that the program may touch, zeros when it starts (default: 1 MiB)",
     )
+    add_limits(parser)
     add_config(parser)
     add_output(parser)
     parser.set_defaults(run=_assemble)
@@ -92,6 +103,13 @@ def _same_work(like: Program, instructions: Sequence[Instruction]) -> bool:
     )
 
 
+def _zeros(program: Program) -> bytes:
+    """DRAM up to the last word that a LOAD reads: that it is 0 when the program starts, the program itself says."""
+    loads = [one for one in program.instructions if isinstance(one, Load)]
+    end = max((dram_operand(program.config, load).extent[1] + 1 for load in loads), default=0)
+    return bytes(end * program.config.word_bytes)
+
+
 def _assemble(options: argparse.Namespace) -> int:
     like = _program(options.like, options.subgraph) if options.like is not None else None
     config = chosen_config(options, like.config if like is not None else None)
@@ -99,6 +117,7 @@ def _assemble(options: argparse.Namespace) -> int:
         raise UsageError("--like gives the configuration; leave out --config and --set")
     say_config(options, config)
     check_writable(options.output)
+    limits = limits_of(options)
     if options.dram_bytes < 0:
         raise UsageError(f"--dram-bytes must be 0 or above, not {options.dram_bytes}")
     try:
@@ -113,6 +132,8 @@ def _assemble(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.file}: the last instruction must be END")
     if like is None:
         program = Program(config, tuple(instructions), dram_bytes=options.dram_bytes, name="program")
+        refuse(judge_program(program, limits, [(0, program.dram_bytes)]))
+        program = replace(program, constants=_zeros(program))
     elif _same_work(like, instructions):
         program = replace(like, instructions=tuple(instructions))
     else:
@@ -121,7 +142,7 @@ def _assemble(options: argparse.Namespace) -> int:
             "the instructions do other work than those of --like: its layers and captures are left out",
         )
         program = replace(like, instructions=tuple(instructions), nodes=(), captures=(), captured={}, aliases={})
-    refuse(judge(config, instructions, program.dram_bytes, [(0, program.dram_bytes)]))
+    refuse(judge_program(program, limits))
     write_bytes(options.output, program.to_bytes())
     say(options, f"wrote {options.output}: {len(instructions)} instructions")
     if options.json:

@@ -10,11 +10,13 @@ from typing import Any
 from npukit.compiler.search import Search
 from npukit.errors import UsageError
 from npukit.isa.config import ConfigError, NpuConfig, load_config
+from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.sim.dram import AnyDram, DramModel, SdramDram
 
 __all__ = [
     "add_config",
     "add_dram",
+    "add_limits",
     "add_min_macs",
     "add_optimize",
     "add_output",
@@ -23,6 +25,7 @@ __all__ = [
     "chosen_config",
     "dram_json",
     "dram_of",
+    "limits_of",
     "min_macs_of",
     "print_json",
     "say",
@@ -161,6 +164,34 @@ def add_dram(parser: argparse.ArgumentParser) -> None:
         help="reference: cycles from an address to its data (default: 100)",
     )  # fmt: skip
     group.add_argument("--dram-megahertz", type=float, metavar="M", help="sdram: its clock (default: the board's)")
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """`--max-memory` and `--max-cycles`."""
+    group = parser.add_argument_group("limits of what a program from a file may ask for")
+    group.add_argument(
+        "--max-memory", type=int, default=DEFAULT_LIMITS.memory >> 20, metavar="MIB",
+        help="host memory, in MiB (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--max-cycles", type=int, default=DEFAULT_LIMITS.cycles, metavar="N",
+        help="cycles for which an engine is at work (default: %(default)s)",
+    )  # fmt: skip
+
+
+def limits_of(options: argparse.Namespace) -> Limits:
+    """What `add_limits`'s options ask for.
+
+    Raises:
+        UsageError: when one is out of range.
+    """
+    try:
+        return Limits(memory=options.max_memory << 20, cycles=options.max_cycles)
+    except ValueError:
+        name, value, most = "--max-cycles", options.max_cycles, (1 << 60) - 1
+        if not 0 < options.max_memory << 20 < 1 << 60:
+            name, value, most = "--max-memory", options.max_memory, (1 << 40) - 1
+        raise UsageError(f"{name} must be from 1 to {most}, not {value}") from None
 
 
 def dram_of(options: argparse.Namespace, config: NpuConfig) -> AnyDram:

@@ -5,12 +5,14 @@ import argparse
 from npukit.cli.common import (
     add_config,
     add_dram,
+    add_limits,
     add_optimize,
     add_output,
     add_partition,
     add_shapes,
     chosen_config,
     dram_of,
+    limits_of,
     min_macs_of,
     say_config,
     search_of,
@@ -30,6 +32,7 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
     add_shapes(parser)
     add_partition(parser, FALLBACKS)
     add_dram(parser)
+    add_limits(parser)
     add_config(parser)
     add_output(parser)
 
@@ -43,6 +46,6 @@ def timing_session(options: argparse.Namespace) -> tuple[Session, NpuConfig]:
     dram = dram_of(options, config)
     session = Session(
         model, config, dram=dram, shapes=shapes_of(options), compute=False, fallback=options.fallback,
-        min_macs=min_macs_of(options), optimize=options.optimize, search=search_of(options),
+        min_macs=min_macs_of(options), optimize=options.optimize, search=search_of(options), limits=limits_of(options),
     )  # fmt: skip
     return session, config

@@ -7,11 +7,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config, sdram_of
+from npukit.cli.common import (
+    add_config,
+    add_limits,
+    add_output,
+    chosen_config,
+    limits_of,
+    print_json,
+    say,
+    say_config,
+    sdram_of,
+)
 from npukit.errors import UsageError
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
+from npukit.npufile import check_folder, check_writable
 from npukit.sim.dram import DramModel, SdramDram
+from npukit.sim.judge import judge_program, refuse
 
 if TYPE_CHECKING:
     from npukit.driver.rtl_device import RtlDevice
@@ -31,7 +43,7 @@ def add_parsers(commands) -> None:
         "verify", help="compare random programs on simulator and RTL",
         description="Run random legal programs on the simulator and on the hardware in Verilator, each with a random "
         "DRAM or with a board's memory, and compare DRAM, every on-chip memory, every counter, and when each "
-        "instruction was queued, issued, started and ended. Every fifth is followed by a run in hostile surroundings: "
+        "instruction was queued, issued, started and ended. Every third is followed by a run in hostile surroundings: "
         "a bus that stalls, answers late or with errors, resets in the middle of a program. A program that differs is "
         "shrunk and saved, with its waveform; exit code 1.",
     )  # fmt: skip
@@ -54,6 +66,7 @@ def add_parsers(commands) -> None:
         )
     parser.add_argument("--vcd", metavar="F", help="for --replay: write a waveform")
     parser.add_argument("-o", "--output", metavar="DIR", default=".", help="folder for programs that differ")
+    add_limits(parser)
     add_config(parser)
     add_output(parser)
     parser.set_defaults(run=_run)
@@ -68,6 +81,7 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError(f"--programs must be at least 1, not {options.programs}")
     if options.first < 0:
         raise UsageError(f"--first must be 0 or more, not {options.first}")
+    check_folder(options.output)
     config = chosen_config(options, NpuConfig())
     assert config is not None
     say_config(options, config)
@@ -149,6 +163,8 @@ def _describe(first: dict) -> str:
 
 
 def _replay(options: argparse.Namespace) -> int:
+    if options.vcd is not None:
+        check_writable(options.vcd)
     try:
         program = Program.from_bytes(Path(options.replay).read_bytes())
     except OSError as error:
@@ -165,6 +181,7 @@ def _replay(options: argparse.Namespace) -> int:
         dram = sdram or DramModel(**values)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    refuse(judge_program(program, limits_of(options)))
 
     def speak(text: str) -> None:
         say(options, text)

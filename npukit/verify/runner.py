@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from npukit.driver.rtl_device import RtlDevice
+from npukit.files import write_file
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import End, Instruction
 from npukit.isa.program import Program
@@ -109,11 +110,10 @@ def verify(
             break
         share = None if dram is not None else hostile_share(device, seed, index)
         if share is not None:
-            happened, outcome = share
-            result.hostile[happened] += 1
-            result.bit_mismatches += outcome.bits
-            if outcome.first is not None:
-                result.first_divergence = {"program": f"{seed}/{index}", "hostile": happened, **outcome.first}
+            result.hostile[share.happened] += 1
+            result.bit_mismatches += share.bits
+            if share.first is not None:
+                result.first_divergence = {"program": f"{seed}/{index}", "hostile": share.happened, **share.first}
                 break
     return result
 
@@ -147,9 +147,9 @@ def save_case(folder: Path, name: str, made: RandomProgram, dram: AnyDram) -> Pa
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"difference-{name}.npu"
-    path.write_bytes(program.to_bytes())
+    write_file(path, program.to_bytes())
     around = {"schema": 1, "dram": asdict(dram), "placement": asdict(made.placement)}
-    path.with_suffix(".json").write_text(json.dumps(around, indent=1) + "\n", encoding="utf-8")
+    write_file(path.with_suffix(".json"), (json.dumps(around, indent=1) + "\n").encode())
     return path
 
 
@@ -170,6 +170,7 @@ def case_surroundings(path: Path) -> tuple[dict[str, Any], Placement]:
 
 
 def replay(device: RtlDevice, program: Program, dram: AnyDram, placement: Placement) -> Outcome:
-    """Run a saved case."""
-    memory = np.frombuffer(program.constants, np.uint8).copy()
+    """Run a saved case; what its constants leave of DRAM, inputs among it, is 0."""
+    memory = np.zeros(program.dram_bytes, np.uint8)
+    memory[: len(program.constants)] = np.frombuffer(program.constants, np.uint8)
     return compare_program(device, program.instructions, memory, dram, placement=placement)

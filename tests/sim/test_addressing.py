@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 from itertools import product
+from math import prod
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import End, Load, Matrix, Memory, Operation, Store, Vector
-from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands
+from npukit.sim.addressing import Operand, bank_depth, boxes, dram_operand, operands
 
 CONFIG = PRESETS["int8-4x4"]
 
@@ -51,6 +53,58 @@ def test_words_and_extent(offset: int, loops: tuple[tuple[int, int], ...], wrap:
     else:
         assert expected == plain
         assert (low, high) == (min(expected), max(expected))
+
+
+@settings(max_examples=400)
+@given(
+    offset=st.integers(0, 40),
+    loops=st.lists(st.tuples(st.integers(1, 70), st.integers(-70, 70)), min_size=1, max_size=3).map(tuple),
+    wrap=st.integers(0, 6),
+)
+def test_distinct_words(offset: int, loops: tuple[tuple[int, int], ...], wrap: int) -> None:
+    expected = addresses(offset, loops, wrap)
+    operand = Operand("one", Memory.ACT, 0, offset, loops, wrap)
+    found = operand.distinct()
+    words = [*range(found.start, found.stop)] if isinstance(found, slice) else found.tolist()
+    assert words == sorted(set(expected))
+    assert operand.repeats == (len(set(expected)) < len(expected))
+    rows = Operand("one", None, 0, offset, (*loops[:2], (5, 1)))  # as in DRAM, where a row's words follow each other
+    expected = addresses(offset, (*loops[:2], (5, 1)), 0)
+    assert rows.repeats == (len(set(expected)) < len(expected))
+
+
+@given(
+    offset=st.integers(0, 40),
+    loops=st.lists(st.tuples(st.integers(1, 5), st.integers(-9, 9)), min_size=1, max_size=5).map(tuple),
+    wrap=st.integers(0, 6),
+    most=st.integers(1, 40),
+    data=st.data(),
+)
+def test_boxes(
+    offset: int, loops: tuple[tuple[int, int], ...], wrap: int, most: int, data: st.DataObject
+) -> None:  # fmt: skip
+    """Parts of an operand have its words, in order."""
+    operand = Operand("one", Memory.ACT, 0, offset, loops, wrap)
+    counts = [count for count, _ in loops][: data.draw(st.integers(0, len(loops)))]
+    found = []
+    for box in boxes(counts, most):
+        assert len(box) == len(counts) and prod(end - first for first, end in box) <= most
+        found += operand.box(box).words().reshape(-1).tolist()
+    assert found == operand.words().reshape(-1).tolist()
+
+
+def test_long_loops_take_no_memory() -> None:
+    """Those of 2**42 passes over one bank, and of 2**40 over a ring."""
+    matrix = Matrix(
+        channels=1024, kernel_height=64, kernel_width=64, height=1024, width=1024, act_stride_x=1, act_stride_y=1,
+        wgt_wrap=5, wgt_offset=3, blocks=256,
+    )  # fmt: skip
+    act, wgt, acc = operands(CONFIG, matrix)
+    assert act.count == 1 << 42 and act.distinct() == slice(0, 2047)
+    assert wgt.wraps and np.array_equal(wgt.distinct(), np.arange(32))
+    strided = Operand("one", Memory.ACT, 0, 3, ((1 << 40, 6), (1 << 20, 0)), 4)
+    assert np.array_equal(strided.distinct(), range(1, 16, 2))
+    assert acc.repeats and strided.repeats
 
 
 def test_bank_depth() -> None:

@@ -1,5 +1,6 @@
 """Every instruction against nested loops over single elements, on tiny random shapes."""
 
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
@@ -11,7 +12,10 @@ import pytest
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.descriptors import descriptor_lanes, descriptor_words, encode_descriptor, pack_taps, tap_words
 from npukit.isa.instructions import End, Instruction, Load, Matrix, Memory, Operation, Store, Vector
+from npukit.sim import functional
 from npukit.sim.functional import FunctionalError, FunctionalSimulator
+
+from npukit.verify.generator import random_program
 
 SEEDS = range(8)
 DRAM_WORDS = 400
@@ -562,3 +566,35 @@ def test_operands_outside_of_their_memory(
 def test_end_changes_nothing(machine_of: Callable[[int], Machine]) -> None:
     machine = machine_of(2)
     machine.check(End(), machine.state(), 2)
+
+
+@pytest.mark.parametrize("config", ["int8-4x4", "bf16-4x4"])
+@pytest.mark.parametrize("seed", range(8))
+def test_long_loops_in_pieces(config: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instruction gives the same at once, and in pieces of few elements or of single ones."""
+    made = random_program(PRESETS[config], f"pieces/{seed}")
+    machines = []
+    for piece in (functional._PIECE, 64, 1):
+        monkeypatch.setattr(functional, "_PIECE", piece)
+        machine = FunctionalSimulator(made.config, made.memory.copy())
+        with np.errstate(all="ignore"):  # random bits as multipliers
+            for instruction in made.instructions:
+                machine.execute(instruction)
+        machines.append(machine)
+    for name in ("act", "wgt", "acc", "par", "dram"):
+        whole, *others = (getattr(machine, name).view(np.uint8) for machine in machines)
+        assert all(np.array_equal(whole, other) for other in others), name
+
+
+def test_a_long_loop_takes_little_memory() -> None:
+    """Of 2**22 steps over one word: their activations at once would be 16 MiB for each word of the result."""
+    config = PRESETS["int8-4x4"]
+    machine = FunctionalSimulator(config, np.zeros(0, np.uint8))
+    machine.act[...], machine.wgt[...] = 1, 1
+    matrix = Matrix(channels=1024, kernel_height=64, kernel_width=64, width=8, acc_stride_x=1, wgt_wrap=4)
+    tracemalloc.start()
+    machine.execute(matrix)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (machine.acc[0, :8] == 1 << 24).all() and not machine.acc[0, 8:].any()
+    assert peak < 300 << 20

@@ -105,7 +105,7 @@ def test_a_sound_program(tiny: NpuConfig, programs: ModuleType) -> None:
         ({1: {"dram": 2}}, "mode", [(1,)], "multiples of a PAR word, 4 ACT words, not 2, 0, 0"),
         ({4: {"a_memory": Memory.ACT}}, "mode", [(4,)], "REQUANTIZE goes from ACC to ACT, not from ACT to ACT"),
         ({4: {"out_memory": Memory.ACC}}, "mode", [(4,)], "REQUANTIZE goes from ACC to ACT, not from ACC to ACC"),
-        ({4: {"out_memory": Memory.WGT, "out_bank": 0}}, "mode", [(4,)], "REQUANTIZE goes from ACC to ACT, not from ACC to WGT"),
+        ({4: {"out_memory": Memory.WGT, "out_bank": 0}}, "mode", [(4,)], "to ACT, not from ACC to WGT"),
         ({4: {"transpose": 1}}, "mode", [(4,)], "transpose is reserved, and must be 0"),
     ],
 )  # fmt: skip
