@@ -9,6 +9,7 @@ Programs are random, or directed: at points of the coverage, which their instruc
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -358,12 +359,9 @@ class _Generator:
         engine = wish.kind.engine
         assert engine is not None
         fresh = {other: self._cheap(other) for other in ENGINES if masks.get("wait", 0) >> other & 1}
-        tries = 3 * _MOST_TRIES
-        if working is not None and any(
-            self._try(wish, lambda made: _at_once(self.config, made, working)) for _ in range(tries)
-        ):
-            tries = 0
-        if tries and not any(self._try(wish) for _ in range(tries)):
+        tries = range(3 * _MOST_TRIES)
+        found = working is not None and any(self._try(wish, partial(_at_once, self.config, working)) for _ in tries)
+        if not found and not any(self._try(wish) for _ in tries):
             return False
         index = len(self.instructions) - 1
         if masks.get("drain"):
@@ -382,7 +380,7 @@ class _Generator:
         """Add a short instruction that does not depend on others; its index."""
         wish = Wish(_KINDS[engine], _SHORT[engine])
         for _ in range(_MOST_TRIES):
-            if self._try(wish, lambda made: all(_independent(self.config, made, one) for one in others)):
+            if self._try(wish, partial(_independent_of, self.config, others)):
                 return len(self.instructions) - 1
         return None
 
@@ -390,7 +388,7 @@ class _Generator:
         """Add a long instruction of an engine, that does not depend on others."""
         for _ in range(_MOST_TRIES):
             wish = Wish(_KINDS[engine], self._long(engine))
-            if self._try(wish, lambda made: all(_independent(self.config, made, one) for one in others)):
+            if self._try(wish, partial(_independent_of, self.config, others)):
                 return self.instructions[-1]
         return None
 
@@ -484,6 +482,10 @@ def _independent(config: NpuConfig, one: Instruction, other: Instruction) -> boo
         for mine in operands(config, one)
         for theirs in operands(config, other)
     )
+
+
+def _independent_of(config: NpuConfig, others: Sequence[Instruction], made: Instruction) -> bool:
+    return all(_independent(config, made, one) for one in others)
 
 
 def _at_once(config: NpuConfig, one: Instruction, other: Instruction) -> bool:

@@ -28,6 +28,9 @@ class Placement:
         data, program: bytes from there to the image and to the instructions.
         shift: ACT words that are added to the DRAM addresses of instructions, and taken off the base register again.
         limit: value of LIMIT; None for the end of the image.
+
+    Raises:
+        ValueError: a value out of its range.
     """
 
     origin: int = 0
@@ -35,6 +38,15 @@ class Placement:
     program: int | None = None
     shift: int = 0
     limit: int | None = None
+
+    def __post_init__(self) -> None:
+        places = {"origin": _TOP, "data": _MEMORY, "program": _MEMORY}
+        for name, end in (*places.items(), ("shift", 1 << _WORD_BITS), ("limit", _TOP)):
+            value = getattr(self, name)
+            if value is None and name in ("program", "limit"):
+                continue
+            if type(value) is not int or not 0 <= value < end or (name in places and value % ALIGNMENT):
+                raise ValueError(f"a placement's {name} cannot be {value!r}")
 
     def code(self, image_bytes: int) -> int:
         """Bytes from the memory's first to the instructions: by default they follow the image."""
