@@ -1,6 +1,6 @@
 """A compiled ONNX file, run: programs on the device, everything else in ONNX Runtime."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -8,15 +8,19 @@ import ml_dtypes
 import numpy as np
 import onnx
 from npukit.driver.device import Device, Observable
+<<<<<<< HEAD
 from npukit.driver.graph_check import GraphError, check_flow, check_inputs, check_program_node
 from npukit.driver.host import HostError, open_session, run_session
+=======
+from npukit.driver.host import HostError, host_part, names_used, open_session, output_values, run_session
+>>>>>>> refs/heads/main
 from npukit.driver.loader import LoadedProgram, RunRecord, from_machine, machine_dtype
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program, ProgramError, TensorInfo
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-__all__ = ["ArtifactError", "Execution", "Executor", "InputError", "names_used", "programs_of"]
+__all__ = ["ArtifactError", "Execution", "Executor", "InputError", "programs_of"]
 
 
 class ArtifactError(ValueError):
@@ -68,24 +72,6 @@ def programs_of(model: onnx.ModelProto) -> dict[str, Program]:
     return programs
 
 
-def names_used(node: onnx.NodeProto) -> Iterator[str]:
-    """A node's inputs, and what graphs inside of it take from the outside (and their own names)."""
-    yield from (name for name in node.input if name)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            yield from (value.name for value in graph.output)
-            for inner in graph.node:
-                yield from names_used(inner)
-
-
-def _unshaped(name: str, kind: str) -> onnx.ValueInfoProto:
-    """What ONNX Runtime calls `tensor(float)`, as a value of unknown shape."""
-    element = kind.removeprefix("tensor(").removesuffix(")").upper()
-    if element not in onnx.TensorProto.DataType.keys():
-        raise ArtifactError(f"{name} is a {kind}; between parts of a model only tensors are supported")
-    return helper.make_tensor_value_info(name, onnx.TensorProto.DataType.Value(element), None)
-
-
 class _HostSegment:
     """Consecutive ordinary nodes, as an ONNX Runtime session of their own."""
 
@@ -97,34 +83,15 @@ class _HostSegment:
         values: dict[str, onnx.ValueInfoProto],
         providers: Sequence[str],
     ) -> None:
-        made = {name for node in nodes for name in node.output if name}
-        used = {name for node in nodes for name in names_used(node)}
-        initializers = [tensor for tensor in model.graph.initializer if tensor.name in used]
-        constants = {tensor.name for tensor in initializers}
-        # a name inside of a nested graph alone has no value out here
-        self.inputs = sorted(name for name in used - made - constants if name in values)
-        self.outputs = sorted(made & wanted)
-        graph = helper.make_graph(
-            list(nodes),
-            "host",
-            [values[name] for name in self.inputs],
-            [values.get(name, onnx.ValueInfoProto(name=name)) for name in self.outputs],
-            initializers,
-            value_info=[value for name, value in values.items() if name in made and name not in self.outputs],
-        )
-        part = helper.make_model(
-            graph,
-            opset_imports=list(model.opset_import),
-            ir_version=model.ir_version,
-            functions=list(model.functions),
-        )
+        part = host_part(model, nodes, wanted, values)
+        self.inputs = [value.name for value in part.graph.input]
+        self.outputs = [value.name for value in part.graph.output]
         try:
             self.session = open_session(part, None, providers)
+            # shape inference does not know every operator
+            values.update({name: value for name, value in output_values(self.session).items() if name not in values})
         except HostError as error:
             raise ArtifactError(f"ONNX Runtime refuses the part of the model that stays: {error}") from None
-        for output in self.session.get_outputs():
-            if output.name not in values:  # shape inference does not know every operator
-                values[output.name] = _unshaped(output.name, output.type)
 
     def run(self, values: dict[str, NDArray]) -> None:
         """Add this segment's outputs to `values`."""

@@ -26,7 +26,7 @@ from npukit.isa.config import NpuConfig
 
 from npukit.cache import cache_path, is_whole, keep, locked
 
-__all__ = ["ToolError", "build_library"]
+__all__ = ["ToolError", "build_library", "check_tools"]
 
 HARNESS = Path(__file__).with_name("rtl") / "harness.cpp"
 APT = "sudo apt-get install -y g++ make perl"
@@ -74,6 +74,19 @@ def _tools(environment: tuple[str | None, ...]) -> _Tools:
         verilator = (find_tool("verilator", INSTALL),)
     versions = [_run("Verilator", [*verilator, "--version"]), _run(compiler, [compiler, "--version"])]
     return _Tools(verilator, make, compiler, "\n".join(versions))
+
+
+def check_tools() -> None:
+    """Look for everything that building needs, before other work is done for it.
+
+    Raises:
+        ToolError: when a tool is missing.
+    """
+    _found_tools()
+
+
+def _found_tools() -> _Tools:
+    return _tools((os.environ.get("CXX"), os.environ.get("PATH")))
 
 
 def _environment() -> dict[str, str]:
@@ -151,7 +164,7 @@ def build_library(
     Raises:
         ToolError: when a tool is missing or fails.
     """
-    tools = _tools((os.environ.get("CXX"), os.environ.get("PATH")))
+    tools = _found_tools()
     macros = (f"-DNPU_BUS_BYTES={config.bus_bytes}", f"-DNPU_MAX_BURST={config.max_burst}")
     key = _key(verilog, macros, trace, optimise, sanitize, tools)
     library = cache_path("rtl", key, "npu.so")
@@ -181,16 +194,12 @@ def _at(error: OSError) -> str:
     return f" ({error.filename})" if error.filename else ""
 
 
-_unkept: dict[str, tuple[TemporaryDirectory, Path]] = {}
-"""Libraries that no cache could take, by their keys, with their folders, which go when this process ends."""
-
-
 def _without_cache(key: str, library: bytes) -> Path:
     folder = TemporaryDirectory(prefix="npukit-rtl-")
     path = Path(folder.name, "npu.so")
     path.write_bytes(library)
-    _unkept[key] = folder, path
-    return path
+    # without a cache there is no lock either: of several threads' libraries the first stays
+    return _unkept.setdefault(key, (folder, path))[1]
 
 
 def _build(

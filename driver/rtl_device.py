@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from npukit.driver.device import ALIGNMENT, DeviceError, SharedDevice, exclusively
-from npukit.driver.rtl_build import ToolError, build_library
+from npukit.driver.rtl_build import ToolError, build_library, check_tools
 from npukit.driver.surroundings import Surroundings
 from npukit.hw.verilog import core_verilog
 from npukit.isa.config import NpuConfig
@@ -128,6 +128,7 @@ class RtlDevice(SharedDevice):
         super().__init__()
         self._config = config
         self.max_cycles = max_cycles
+        check_tools()
         text = core_verilog(config) if verilog is None else verilog
         settings = {"trace": vcd is not None, "optimise": optimise, "sanitize": sanitize}
         self._library = _bind(build_library(config, text, **settings, progress=progress))

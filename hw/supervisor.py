@@ -14,7 +14,7 @@ import time
 
 __all__ = ["main"]
 
-_PATIENCE = 2.0
+_PATIENCE = 1.0
 """Seconds in which to clean up for those that are asked to end, and then for the system to end them."""
 
 

