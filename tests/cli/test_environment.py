@@ -58,19 +58,19 @@ def waits(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("seed", [1, None], ids=["fixed", "fresh"])
 def test_interrupt_at_any_moment_of_the_start(waits: Path, seed: int | None) -> None:
-    """From the first line of `main` on, through the second in which the modules are loaded."""
+    """From the first line of `main` on, some milliseconds after Python is up, while the modules are loaded."""
     seed = secrets.randbelow(10**6) if seed is None else seed
     print("seed", seed)
     draw = random.Random(seed)
     code = f"""
 import sys
-from npukit.cli import main
 sys.argv = ["npukit", "check", {str(waits)!r}, "--quiet"]
 print("begun", flush=True)
+from npukit.cli import main
 sys.exit(main())
 """
     for _ in range(5):
-        delay = draw.choice([draw.uniform(0.02, 0.3), draw.uniform(0.02, 1.5)])
+        delay = draw.choice([draw.uniform(0.05, 0.3), draw.uniform(0.05, 1.5)])
         with subprocess.Popen(
             [sys.executable, "-c", code],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=interruptible,
