@@ -8,12 +8,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 from npukit.driver.device import Device, Observable
-<<<<<<< HEAD
 from npukit.driver.graph_check import GraphError, check_flow, check_inputs, check_program_node
-from npukit.driver.host import HostError, open_session, run_session
-=======
 from npukit.driver.host import HostError, host_part, names_used, open_session, output_values, run_session
->>>>>>> refs/heads/main
 from npukit.driver.loader import LoadedProgram, RunRecord, from_machine, machine_dtype
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program, ProgramError, TensorInfo
