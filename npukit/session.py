@@ -20,7 +20,7 @@ from npukit.compiler.passes.partition import Partition
 from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.search import Search
 from npukit.driver.device import Device
-from npukit.driver.executor import ArtifactError, Execution, Executor, names_used, programs_of
+from npukit.driver.executor import ArtifactError, Execution, Executor, programs_of
 from npukit.driver.graph_check import GraphError, check_input_memory
 from npukit.driver.host import quantized_tensors
 from npukit.driver.sim_device import SimDevice
