@@ -1,16 +1,17 @@
 PYTHON ?= python3
 SEED ?= 1
 CASES ?= 2000
+RUNS ?= 200
 
 APT := $(if $(filter 0,$(shell id -u)),,sudo )apt-get install -y git make g++ python3-venv perl
 BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties judges verify verify-long networks mutants netlist levels floats lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties judges verify verify-long hostile networks mutants netlist levels fuzz mutated-programs floats lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 deps: ## install what the system has to bring (apt)
 	$(APT)
@@ -63,6 +64,9 @@ verify: $(STAMP) ## random programs, simulator against RTL, over a table of conf
 verify-long: $(STAMP) ## the same with ten times as many programs
 	$(BIN)/python tests/verify.py --seed $(SEED) --factor 10
 
+hostile: $(STAMP) ## resets and bus errors in the middle of programs: SEED=1 RUNS=200
+	$(BIN)/python tests/hostile.py --seed $(SEED) --runs $(RUNS)
+
 networks: $(STAMP) ## ResNets and MobileNetV2: ONNX Runtime = simulator = RTL
 	$(BIN)/python tests/networks.py
 
@@ -74,6 +78,12 @@ netlist: $(STAMP) ## random programs on what synthesis for ECP5 makes of the cor
 
 levels: $(STAMP) ## random graphs, every level of optimisation, random configurations: SEED=1
 	$(BIN)/python tests/levels.py --seed $(SEED)
+
+fuzz: $(STAMP) ## inputs of every kind that are nearly right, in watched processes: N=20000 SEED=1
+	$(BIN)/python tests/fuzz.py --cases $(or $(N),20000) --seed $(SEED)
+
+mutated-programs: $(STAMP) ## changed programs: what the judge accepts runs equal on simulator and RTL: N=200000 SEED=1
+	$(BIN)/python tests/fuzz.py --only mutated --cases $(or $(N),200000) --seed $(SEED)
 
 floats: $(STAMP) ## bf16 arithmetic against fractions, on a million pairs and more
 	FLOAT_PAIRS=400000 $(BIN)/python -m pytest -q tests/sim/test_bfloat16.py -k "two_operands or conversions"

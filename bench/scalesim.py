@@ -20,12 +20,12 @@ from time import perf_counter
 
 from npukit.compiler.layers import ConvLayer
 from npukit.compiler.pipeline import compile_model
-from npukit.hw.toolchain import cache_folder
 from npukit.isa.config import PRESETS
 from npukit.sim.timing import simulate_timing
 from sections import machine, write_section
 
 from npukit import zoo
+from npukit.cache import cache_folder
 from npukit.profiling.layers import timing_profile
 
 __all__ = ["main"]

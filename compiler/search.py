@@ -6,8 +6,6 @@ in this run or another one that was cut short, is not measured again.
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import product
@@ -21,6 +19,8 @@ from npukit.compiler.strategy import Fitted, Strategy, fit
 from npukit.compiler.tiling import ConvShape, ConvTiling, best_tilings
 from npukit.isa.config import NpuConfig
 from npukit.sim.timing import simulate_timing
+
+from npukit.cache import keep, read_kept
 
 __all__ = ["Search", "search_on"]
 
@@ -151,22 +151,15 @@ class _Measured(dict[str, int | None]):
             return found
         found.path = search.folder / f"{hashlib.sha256(content).hexdigest()[:32]}.json"
         try:
-            before = json.loads(found.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            before = json.loads(read_kept(found.path) or b"{}")
+        except ValueError:
             return found
         if isinstance(before, dict):
             found.update({name: value for name, value in before.items() if value is None or type(value) is int})
         return found
 
     def __setitem__(self, name: str, cycles: int | None) -> None:
-        """Written in one step, so that a run that is cut short leaves what was there; where it cannot be, not kept."""
+        """Kept at once, so that a run that is cut short leaves what it measured."""
         super().__setitem__(name, cycles)
-        if self.path is None:
-            return
-        try:
-            handle, part = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.name, suffix=".part")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(self, file)
-            os.replace(part, self.path)
-        except OSError:
-            pass
+        if self.path is not None:
+            keep(self.path, json.dumps(self).encode(), durable=False)  # it is written often

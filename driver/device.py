@@ -3,8 +3,8 @@
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar, runtime_checkable
 
@@ -56,7 +56,7 @@ class Device(Protocol):
         """Bytes of memory."""
         ...
 
-    def exclusive(self) -> AbstractContextManager[None]:
+    def exclusive(self) -> AbstractContextManager[object]:
         """Have the device alone until the block ends; within it again is allowed.
 
         Raises:
@@ -105,16 +105,14 @@ class SharedDevice:
         """Whether this process is a fork of the one that made the device."""
         return os.getpid() != self._process
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> AbstractContextManager[object]:
         """Have the device alone until the block ends; see `Device`."""
         if self._inherited:  # the lock may be held, for ever, by a thread that only the other process has
             raise DeviceError(
                 f"the device was made in process {self._process} and does not work in its fork {os.getpid()}: "
                 "make the device, or the Session, in the process that uses it"
             )
-        with self._lock:
-            yield
+        return self._lock  # itself: an interrupt finds no moment at which it is taken and nobody gives it back
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -1,6 +1,6 @@
 """A compiled ONNX file, run: programs on the device, everything else in ONNX Runtime."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -8,14 +8,15 @@ import ml_dtypes
 import numpy as np
 import onnx
 from npukit.driver.device import Device, Observable
-from npukit.driver.host import HostError, open_session, run_session
+from npukit.driver.graph_check import GraphError, check_flow, check_inputs, check_program_node
+from npukit.driver.host import HostError, host_part, names_used, open_session, output_values, run_session
 from npukit.driver.loader import LoadedProgram, RunRecord, from_machine, machine_dtype
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
-from npukit.isa.program import Program, ProgramError
+from npukit.isa.program import Program, ProgramError, TensorInfo
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-__all__ = ["ArtifactError", "Execution", "Executor", "InputError", "names_used", "programs_of"]
+__all__ = ["ArtifactError", "Execution", "Executor", "InputError", "programs_of"]
 
 
 class ArtifactError(ValueError):
@@ -56,30 +57,15 @@ def programs_of(model: onnx.ModelProto) -> dict[str, Program]:
             continue
         source = next((a.s for a in node.attribute if a.name == "source"), b"")
         if source != b"npukit":
-            raise ArtifactError(f"EPContext node {node.name} was made by {source.decode() or 'another tool'}")
+            maker = source.decode(errors="replace") or "another tool"
+            raise ArtifactError(f"EPContext node {node.name} was made by {maker}")
+        if node.name in programs:
+            raise ArtifactError(f"the compiled model is damaged: two EPContext nodes are called {node.name!r}")
         try:
             programs[node.name] = Program.from_bytes(_blob(node))
         except ProgramError as error:
             raise ArtifactError(f"EPContext node {node.name}: {error}") from None
     return programs
-
-
-def names_used(node: onnx.NodeProto) -> Iterator[str]:
-    """A node's inputs, and what graphs inside of it take from the outside (and their own names)."""
-    yield from (name for name in node.input if name)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            yield from (value.name for value in graph.output)
-            for inner in graph.node:
-                yield from names_used(inner)
-
-
-def _unshaped(name: str, kind: str) -> onnx.ValueInfoProto:
-    """What ONNX Runtime calls `tensor(float)`, as a value of unknown shape."""
-    element = kind.removeprefix("tensor(").removesuffix(")").upper()
-    if element not in onnx.TensorProto.DataType.keys():
-        raise ArtifactError(f"{name} is a {kind}; between parts of a model only tensors are supported")
-    return helper.make_tensor_value_info(name, onnx.TensorProto.DataType.Value(element), None)
 
 
 class _HostSegment:
@@ -93,34 +79,15 @@ class _HostSegment:
         values: dict[str, onnx.ValueInfoProto],
         providers: Sequence[str],
     ) -> None:
-        made = {name for node in nodes for name in node.output if name}
-        used = {name for node in nodes for name in names_used(node)}
-        initializers = [tensor for tensor in model.graph.initializer if tensor.name in used]
-        constants = {tensor.name for tensor in initializers}
-        # a name inside of a nested graph alone has no value out here
-        self.inputs = sorted(name for name in used - made - constants if name in values)
-        self.outputs = sorted(made & wanted)
-        graph = helper.make_graph(
-            list(nodes),
-            "host",
-            [values[name] for name in self.inputs],
-            [values.get(name, onnx.ValueInfoProto(name=name)) for name in self.outputs],
-            initializers,
-            value_info=[value for name, value in values.items() if name in made and name not in self.outputs],
-        )
-        part = helper.make_model(
-            graph,
-            opset_imports=list(model.opset_import),
-            ir_version=model.ir_version,
-            functions=list(model.functions),
-        )
+        part = host_part(model, nodes, wanted, values)
+        self.inputs = [value.name for value in part.graph.input]
+        self.outputs = [value.name for value in part.graph.output]
         try:
             self.session = open_session(part, None, providers)
+            # shape inference does not know every operator
+            values.update({name: value for name, value in output_values(self.session).items() if name not in values})
         except HostError as error:
             raise ArtifactError(f"ONNX Runtime refuses the part of the model that stays: {error}") from None
-        for output in self.session.get_outputs():
-            if output.name not in values:  # shape inference does not know every operator
-                values[output.name] = _unshaped(output.name, output.type)
 
     def run(self, values: dict[str, NDArray]) -> None:
         """Add this segment's outputs to `values`."""
@@ -147,6 +114,10 @@ class Executor:
         initializers = {tensor.name for tensor in model.graph.initializer}
         self.inputs = [value for value in model.graph.input if value.name not in initializers]
         self.outputs = [value.name for value in model.graph.output]
+        try:
+            check_inputs(self.inputs)
+        except GraphError as error:
+            raise ArtifactError(str(error)) from None
         self._constants = {
             tensor.name: numpy_helper.to_array(tensor)
             for tensor in model.graph.initializer
@@ -173,10 +144,27 @@ class Executor:
                 pending.append(node)
                 continue
             flush(graph.node[position:])
+            try:
+                check_program_node(node, programs[node.name], {value.name: value for value in graph.output})
+            except GraphError as error:
+                raise ArtifactError(f"the compiled model is damaged: {error}") from None
             loaded = LoadedProgram(device, programs[node.name], address, limits)
             address = loaded.end
             self._steps.append((node, loaded))
         flush(())
+        self._check_flow()
+
+    def _check_flow(self) -> None:
+        parts = [
+            ("a part that stays", step.inputs, step.outputs)
+            if isinstance(step, _HostSegment)
+            else (f"EPContext node {step[0].name}", step[0].input, step[0].output)
+            for step in self._steps
+        ]
+        try:
+            check_flow([*self._constants, *(value.name for value in self.inputs)], parts, self.outputs)
+        except GraphError as error:
+            raise ArtifactError(f"the compiled model is damaged: {error}") from None
 
     @property
     def programs(self) -> dict[str, Program]:
@@ -188,27 +176,35 @@ class Executor:
         """The same as they lie in the device's memory."""
         return {step[0].name: step[1] for step in self._steps if isinstance(step, tuple)}
 
+    def check_input(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        """Refuse an input by what is known before its values are.
+
+        Raises:
+            InputError: of the wrong name, dtype or shape.
+        """
+        value = next((one for one in self.inputs if one.name == name), None)
+        if value is None:
+            raise InputError(f"the model has the inputs {', '.join(one.name for one in self.inputs)}, not {name!r}")
+        tensor = value.type.tensor_type
+        wanted = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if dtype != wanted and not (wanted == np.float32 and dtype == ml_dtypes.bfloat16):
+            raise InputError(f"input {name} must be {wanted}, not {dtype}")
+        sizes = tuple(dim.dim_value for dim in tensor.shape.dim)
+        if shape != sizes:
+            raise InputError(f"input {name} must have the shape {list(sizes)}, not {list(shape)}")
+
     def _checked(self, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
-        names = [value.name for value in self.inputs]
-        for name in inputs:
-            if name not in names:
-                raise InputError(f"the model has the inputs {', '.join(names)}, not {name!r}")
-        checked = {}
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        for name, array in arrays.items():
+            self.check_input(name, array.dtype, array.shape)
         for value in self.inputs:
-            if value.name not in inputs:
+            if value.name not in arrays:
                 raise InputError(f"input {value.name} is missing")
-            array = np.asarray(inputs[value.name])
-            tensor = value.type.tensor_type
-            dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-            shape = tuple(dim.dim_value for dim in tensor.shape.dim)
-            if dtype == np.float32 and array.dtype == ml_dtypes.bfloat16:
-                array = array.astype(np.float32)  # of a model whose tensors were widened alike
-            if array.dtype != dtype:
-                raise InputError(f"input {value.name} must be {dtype}, not {array.dtype}")
-            if array.shape != shape:
-                raise InputError(f"input {value.name} must have the shape {list(shape)}, not {list(array.shape)}")
-            checked[value.name] = array
-        return checked
+        floats = {value.name for value in self.inputs if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
+        # bfloat16: of a model whose tensors were widened alike
+        return {
+            name: array.astype(np.float32, copy=False) if name in floats else array for name, array in arrays.items()
+        }
 
     def run(self, inputs: Mapping[str, NDArray], capture: bool = False) -> Execution:
         """Run once.
@@ -229,11 +225,8 @@ class Executor:
                 continue
             node, loaded = step
             for tensor in loaded.program.tensors:
-                if tensor.role == "input" and values[tensor.name].shape != tensor.shape:
-                    raise InputError(
-                        f"{tensor.name} has the shape {list(values[tensor.name].shape)} when it runs, and "
-                        f"{list(tensor.shape)} by ONNX's shape inference, for which {node.name} is compiled"
-                    )
+                if tensor.role == "input":
+                    _check_value(node, tensor, values[tensor.name])
             given = {name: values[name] for name in node.input}
             with self.device.exclusive():
                 # whatever was done with the device before: another program, half of this one, or an error
@@ -262,6 +255,16 @@ class Executor:
         finally:
             self.device.observer = None
         return outputs, record, watch.finish()
+
+
+def _check_value(node: onnx.NodeProto, tensor: TensorInfo, value: NDArray) -> None:
+    if value.shape != tensor.shape:
+        raise InputError(
+            f"{tensor.name} has the shape {list(value.shape)} when it runs, and {list(tensor.shape)} by ONNX's shape "
+            f"inference, for which {node.name} is compiled"
+        )
+    if value.dtype != np.dtype(tensor.dtype):
+        raise InputError(f"{tensor.name} is {value.dtype} when it runs, and {node.name} is compiled for {tensor.dtype}")
 
 
 class _Capture:

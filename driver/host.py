@@ -2,14 +2,27 @@
 
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
+from onnx import helper
 
-__all__ = ["HostError", "cpu_features", "open_session", "oracle_problem", "run_session", "session_options"]
+__all__ = [
+    "HostError",
+    "cpu_features",
+    "host_part",
+    "names_used",
+    "open_session",
+    "oracle_problem",
+    "output_values",
+    "quantized_tensors",
+    "reference_model",
+    "run_session",
+    "session_options",
+]
 
 
 _SOURCE = re.compile(
@@ -90,3 +103,82 @@ def oracle_problem() -> str | None:
     if platform.machine() not in ("x86_64", "AMD64"):
         return f"the reference arithmetic is ONNX Runtime's on x86-64; this host is {platform.machine()}"
     return None
+
+
+def names_used(node: onnx.NodeProto) -> Iterator[str]:
+    """A node's inputs, and what graphs inside of it take from the outside (and their own names)."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            yield from (value.name for value in graph.output)
+            for inner in graph.node:
+                yield from names_used(inner)
+
+
+def quantized_tensors(model: onnx.ModelProto) -> list[str]:
+    """Names of the activations that QuantizeLinear nodes write, in graph order, and that some output depends on."""
+    needed = {value.name for value in model.graph.output}
+    found = []
+    for node in reversed(model.graph.node):
+        if needed.isdisjoint(node.output):
+            continue
+        needed.update(names_used(node))
+        if node.op_type == "QuantizeLinear":
+            found.append(node.output[0])
+    return found[::-1]
+
+
+def reference_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    """What the oracle runs: a copy of a model whose quantised tensors are all outputs."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    outputs = {value.name for value in model.graph.output}
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in quantized_tensors(model) if name not in outputs)
+    return copy
+
+
+def output_values(session: onnxruntime.InferenceSession) -> dict[str, onnx.ValueInfoProto]:
+    """The outputs of a session by name, with their element types and without shapes.
+
+    Raises:
+        HostError: for one that is no tensor.
+    """
+    found = {}
+    for output in session.get_outputs():
+        # ONNX Runtime calls it tensor(float)
+        element = output.type.removeprefix("tensor(").removesuffix(")").upper()
+        if element not in onnx.TensorProto.DataType.keys():
+            raise HostError(f"{output.name} is a {output.type}; between parts of a model only tensors are supported")
+        kind = onnx.TensorProto.DataType.Value(element)
+        found[output.name] = helper.make_tensor_value_info(output.name, kind, None)
+    return found
+
+
+def host_part(
+    model: onnx.ModelProto,
+    nodes: Sequence[onnx.NodeProto],
+    wanted: Collection[str],
+    values: Mapping[str, onnx.ValueInfoProto],
+) -> onnx.ModelProto:
+    """Some nodes of a model as a model of their own, whose outputs are those of `wanted` that they make.
+
+    Its inputs are what the nodes use, do not make, and has an entry in `values`: a name inside of a nested graph alone
+    has no value out here.
+    """
+    made = {name for node in nodes for name in node.output if name}
+    used = {name for node in nodes for name in names_used(node)}
+    initializers = [tensor for tensor in model.graph.initializer if tensor.name in used]
+    constants = {tensor.name for tensor in initializers}
+    inputs = sorted(name for name in used - made - constants if name in values)
+    outputs = sorted(made.intersection(wanted))
+    graph = helper.make_graph(
+        list(nodes),
+        "host",
+        [values[name] for name in inputs],
+        [values.get(name, onnx.ValueInfoProto(name=name)) for name in outputs],
+        initializers,
+        value_info=[value for name, value in values.items() if name in made and name not in outputs],
+    )
+    return helper.make_model(
+        graph, opset_imports=list(model.opset_import), ir_version=model.ir_version, functions=list(model.functions)
+    )

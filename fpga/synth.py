@@ -11,8 +11,10 @@ from amaranth.lib import wiring
 from npukit.fpga.blocks import area_by_block
 from npukit.fpga.boards import Board, BoardError
 from npukit.fpga.ecp5 import Area, Routed, pack, place_and_route, synthesise_rtlil
-from npukit.hw.toolchain import ToolError
+from npukit.hw.toolchain import needs
 from npukit.isa.config import NpuConfig
+
+from npukit.files import final, staged
 
 __all__ = ["SynthesisReport", "make_bitstream"]
 
@@ -91,10 +93,10 @@ def make_bitstream(
         BoardError: it does not fit; which resource, and by how much.
         ToolError: a tool is missing, or failed.
     """
-    try:
+    with needs("fpga", "a board"):
         from npukit.fpga.ulx3s import constrained
-    except ImportError as error:
-        raise ToolError(f"boards need {error.name}; to install it: pip install npukit[fpga]") from None
+
+        versions = {name: version(name) for name in _PACKAGES}
     seconds: dict[str, float] = {}
 
     def step(name: str, run: Callable[[], Any]) -> Any:
@@ -104,33 +106,36 @@ def make_bitstream(
         seconds[name] = perf_counter() - begin
         return result
 
-    folder.mkdir(parents=True, exist_ok=True)
     design = step("elaborate", lambda: constrained(board, config, system))
     if design.lut_products:
         progress(f"{design.lut_products} products of bytes are made of LUTs: {board.device.multipliers} multipliers")
-    (folder / "top.lpf").write_text(design.constraints, encoding="utf-8")
-    area: Area = step("synthesise", lambda: synthesise_rtlil(design.rtlil, "top", folder))
-    _check_size(board, area)
-    routed: Routed = step(
-        "place and route",
-        lambda: place_and_route("top", folder, board.megahertz, device=board.device, seed=seed, constraints="top.lpf"),
-    )
-    bitstream = step("pack", lambda: pack("top", folder))
+    with staged(folder) as work:
+        (work / "top.lpf").write_text(design.constraints, encoding="utf-8")
+        area: Area = step("synthesise", lambda: synthesise_rtlil(design.rtlil, "top", work))
+        _check_size(board, area)
+        routed: Routed = step(
+            "place and route",
+            lambda: place_and_route(
+                "top", work, board.megahertz, device=board.device, seed=seed, constraints="top.lpf"
+            ),
+        )
+        bitstream = step("pack", lambda: pack("top", work))
+        blocks = area_by_block(work / "top.json")
     return SynthesisReport(
         board=board.name,
         config=config.to_dict(),
         seed=seed,
-        bitstream=str(bitstream),
+        bitstream=str(final(bitstream)),
         megahertz=routed.megahertz,
         asked=board.megahertz,
         used=routed.used,
         available=routed.available,
-        blocks=area_by_block(folder / "top.json"),
+        blocks=blocks,
         clocks=routed.clocks,
         critical_path=routed.critical_path,
         lut_products=design.lut_products,
         seconds=seconds,
-        versions={name: version(name) for name in _PACKAGES},
+        versions=versions,
     )
 
 

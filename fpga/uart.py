@@ -7,9 +7,10 @@ What the host sends, numbers with the low byte first:
 | `W`, address (4), words - 1 (2), the words (4 each) | write them one after the other; the answer is `K` |
 | `R`, address (4), words - 1 (2) | read them; the answer is the words, then `K` |
 
-`E` in place of `K`: an access was refused, or the serial line delivered a byte with a wrong stop bit. Other bytes are
-ignored where a command begins; a command whose next byte does not come for 4096 bit times is forgotten, so a host
-that was cut off need only wait. Eight bits, no parity, one stop bit.
+`E` in place of `K`: an access was refused. Other bytes are ignored where a command begins; a command whose next byte
+does not come for 4096 bit times is forgotten, so a host that was cut off need only wait. After a byte with a wrong stop
+bit, or one for which there is no room, nothing is what it seems: what was said so far is answered, no access begins any
+more, and after 4096 bit times without a byte comes an `E`. Eight bits, no parity, one stop bit.
 """
 
 from amaranth import Cat, Module, Mux, Signal
@@ -21,7 +22,7 @@ from npukit.hw.axi import axi_lite_signature
 
 __all__ = ["HostBridge", "UartReceiver", "UartTransmitter"]
 
-_BUFFER = 64
+BUFFER = 64
 """Bytes that came and wait for the bus."""
 PATIENCE = 1 << 12
 """Bit times without a byte after which a command is forgotten."""
@@ -100,14 +101,16 @@ class HostBridge(wiring.Component):
         m = Module()
         m.submodules.receiver = receiver = UartReceiver(self._divisor)
         m.submodules.transmitter = transmitter = UartTransmitter(self._divisor)
-        m.submodules.fifo = fifo = SyncFIFO(width=8, depth=_BUFFER)
+        m.submodules.fifo = fifo = SyncFIFO(width=8, depth=BUFFER)
         failed = Signal()
         """Of the present command."""
+        damaged = Signal()
+        """A byte is missing among those that came, or behind them."""
         m.d.comb += [
             receiver.rx.eq(self.rx),
             self.tx.eq(transmitter.tx),
             fifo.w_data.eq(receiver.data),
-            fifo.w_en.eq(receiver.valid),
+            fifo.w_en.eq(receiver.valid & ~receiver.error),
         ]
         idle = Signal(range(self._patience))
         """Cycles since the last byte of a command."""
@@ -129,17 +132,24 @@ class HostBridge(wiring.Component):
             bus.rready.eq(1),
         ]
         following = [left.eq(left - 1), address.eq(address + 4), index.eq(0)]
-        with m.If(receiver.valid & (receiver.error | ~fifo.w_rdy)):
-            m.d.sync += failed.eq(1)
         with m.FSM():
             with m.State("COMMAND"):
                 m.d.comb += fifo.r_en.eq(1)
-                with m.If(fifo.r_rdy & ((fifo.r_data == ord("W")) | (fifo.r_data == ord("R")))):
+                with m.If(damaged):
+                    m.next = "SKIP"
+                with m.Elif(fifo.r_rdy & ((fifo.r_data == ord("W")) | (fifo.r_data == ord("R")))):
                     m.d.sync += [is_write.eq(fifo.r_data == ord("W")), index.eq(0), failed.eq(0)]
                     m.next = "HEAD"
+            with m.State("SKIP"):
+                m.d.comb += fifo.r_en.eq(1)
+                with m.If(forget):
+                    m.d.sync += [damaged.eq(0), failed.eq(1)]
+                    m.next = "ANSWER"
             with m.State("HEAD"):
                 m.d.comb += fifo.r_en.eq(1)
-                with m.If(fifo.r_rdy):
+                with m.If(damaged):
+                    m.next = "SKIP"
+                with m.Elif(fifo.r_rdy):
                     m.d.sync += [Cat(address, left).eq(Cat(address[8:], left, fifo.r_data)), index.eq(index + 1)]
                     with m.If(index == 5):
                         m.d.sync += index.eq(0)
@@ -150,7 +160,9 @@ class HostBridge(wiring.Component):
                     m.next = "COMMAND"
             with m.State("GATHER"):
                 m.d.comb += fifo.r_en.eq(1)
-                with m.If(fifo.r_rdy):
+                with m.If(damaged):
+                    m.next = "SKIP"
+                with m.Elif(fifo.r_rdy):
                     m.d.sync += [word.eq(Cat(word[8:], fifo.r_data)), index.eq(index + 1)]
                     with m.If(index == 3):
                         m.d.sync += [bus.awvalid.eq(1), bus.wvalid.eq(1)]
@@ -189,4 +201,7 @@ class HostBridge(wiring.Component):
                 m.d.comb += [transmitter.valid.eq(1), transmitter.data.eq(Mux(failed, ord("E"), ord("K")))]
                 with m.If(transmitter.ready):
                     m.next = "COMMAND"
+        # behind the FSM, so that what comes while it skips is not overlooked
+        with m.If(receiver.valid & (receiver.error | ~fifo.w_rdy)):
+            m.d.sync += damaged.eq(1)
         return m

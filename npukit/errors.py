@@ -4,6 +4,7 @@ from npukit.compiler.errors import CompileError
 from npukit.driver.device import DeviceError
 from npukit.driver.executor import ArtifactError, InputError
 from npukit.driver.host import HostError
+from npukit.files import OutputError
 from npukit.hw.toolchain import ToolError
 from npukit.isa.config import ConfigError
 from npukit.isa.instructions import InstructionError
@@ -29,5 +30,5 @@ USER_ERRORS = (
 )
 """Errors that the user's input causes: exit code 2."""
 
-TOOL_ERRORS = (DeviceError, HostError, ToolError)
-"""A device, a tool, or ONNX Runtime on the host, that stops: exit code 3."""
+TOOL_ERRORS = (DeviceError, HostError, OutputError, ToolError)
+"""A device, a tool, or ONNX Runtime on the host, that stops, or a disk that is full: exit code 3."""

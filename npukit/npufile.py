@@ -10,9 +10,10 @@ from onnx import helper
 from npukit.compiler.passes.importer import load_model
 from npukit.driver.executor import ArtifactError, programs_of
 from npukit.errors import UsageError
+from npukit.files import is_stream, write_file
 from npukit.isa.program import MAGIC, Program
 
-__all__ = ["check_writable", "read_model", "write_artifact", "write_bytes"]
+__all__ = ["check_folder", "check_writable", "read_model", "write_artifact", "write_bytes"]
 
 _DIGEST = "npukit.digest"
 _TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8, "float32": onnx.TensorProto.FLOAT}
@@ -25,29 +26,64 @@ def check_writable(path: str | Path) -> None:
         UsageError: when the folder does not exist or cannot be written, or the path is a folder.
     """
     path = Path(path)
-    if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder")
-    if not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist")
-    if not os.access(path.parent, os.W_OK):
-        raise UsageError(f"cannot write {path}: no permission to write into the folder {path.parent}")
+    try:
+        there = _exists(path)
+        if there and path.is_dir():
+            raise UsageError(f"cannot write {path}: it is a folder")
+        if there and not os.access(path, os.W_OK):
+            raise UsageError(f"cannot write {path}: no permission to change it")
+        if is_stream(path):
+            return
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+    if not folder.is_dir():
+        raise UsageError(f"cannot write {path}: the folder {folder} does not exist")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write {path}: no permission to write into the folder {folder}")
+
+
+def _exists(path: Path) -> bool:
+    """Whether something is there, also behind links; `Path.exists` says no to links that go in a circle.
+
+    Raises:
+        OSError: when that cannot be found out.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def check_folder(path: str | Path) -> None:
+    """The same of a folder to write files into, which need not exist.
+
+    Raises:
+        UsageError: when it is no folder, cannot be made, or cannot be written.
+    """
+    path = Path(path)
+    try:
+        if _exists(path) and not path.is_dir():
+            raise UsageError(f"cannot write into {path}: it is not a folder")
+        folder = next(one for one in (path, *path.absolute().parents) if _exists(one))
+    except OSError as error:
+        raise UsageError(f"cannot write into {path}: {error.strerror}") from None
+    if not folder.is_dir():
+        raise UsageError(f"cannot make the folder {path}: {folder} is not a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write into {path}: no permission to write into the folder {folder}")
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write a file whole or not at all.
+    """Write a file whole or not at all; a pipe or a device through itself.
 
     Raises:
         UsageError: when the folder does not exist or cannot be written.
+        OutputError: when the disk, or whatever else it is, does not take it.
     """
-    path = Path(path)
     check_writable(path)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_bytes(data)
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    write_file(path, data)
 
 
 def _split_digest(model: onnx.ModelProto) -> tuple[str | None, str]:

@@ -2,27 +2,30 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import NoReturn
 
+import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
+from npukit.cache import cache_path
 from npukit.compiler.artifact import Offload, offload_of
 from npukit.compiler.passes.partition import Partition
 from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.search import Search
 from npukit.driver.device import Device
-from npukit.driver.executor import ArtifactError, Execution, Executor, names_used, programs_of
+from npukit.driver.executor import ArtifactError, Execution, Executor, programs_of
+from npukit.driver.graph_check import GraphError, check_input_memory
+from npukit.driver.host import quantized_tensors
 from npukit.driver.sim_device import SimDevice
 from npukit.errors import UsageError
-from npukit.hw.toolchain import cache_folder, source_digest
+from npukit.hw.toolchain import source_digest
 from npukit.isa.config import ConfigError, NpuConfig, load_config
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program
@@ -32,24 +35,11 @@ from npukit.sim.dram import AnyDram, DramModel, SdramDram
 from npukit.sim.judge import judge_program, refuse
 from npukit.sim.timing import Schedule, simulate_timing
 
-__all__ = ["DEVICES", "FALLBACKS", "Session", "cached_search", "quantized_tensors"]
+__all__ = ["DEVICES", "FALLBACKS", "Session", "cached_search"]
 
 FALLBACKS = ("cpu", "cuda", "none")
 CUDA = "CUDAExecutionProvider"
 DEVICES = ("sim", "rtl")
-
-
-def quantized_tensors(model: onnx.ModelProto) -> list[str]:
-    """Names of the activations that QuantizeLinear nodes write, in graph order, and that some output depends on."""
-    needed = {value.name for value in model.graph.output}
-    found = []
-    for node in reversed(model.graph.node):
-        if needed.isdisjoint(node.output):
-            continue
-        needed.update(names_used(node))
-        if node.op_type == "QuantizeLinear":
-            found.append(node.output[0])
-    return found[::-1]
 
 
 class Session:
@@ -73,7 +63,7 @@ class Session:
             measures; by default the user's cache.
         vcd, vcd_cycles: a waveform file of the RTL, and the first and last cycle in it.
         limits: memory and cycles that a compiled model's programs may ask for; the judge examines them before anything
-            is made for them. What is compiled here is not held to limits.
+            is made for them. Of a model that is compiled here, its inputs are held to them.
 
     Raises:
         ConfigError, CompileError, ArtifactError, JudgeError, UsageError: each with one clear sentence.
@@ -133,10 +123,13 @@ class Session:
         self.dram: AnyDram = dram or getattr(device, "dram", None) or DramModel()
         expose = frozenset({*quantized_tensors(proto), *_program_inputs(proto)}) if capture else frozenset()
         self._executor = Executor(proto, device, expose, providers, None)  # judged here, or by the compiler
+        try:
+            check_input_memory(self._executor.inputs, limits)
+        except GraphError as error:
+            raise UsageError(str(error)) from None
         self._compile_seconds = perf_counter() - start
         self._capture = capture
         self._process = os.getpid()
-        self._idle = threading.Condition()  # nothing runs
         self._running: dict[object, int] = {}  # the thread of each run
         self._closed = False
         self._last = _Measured(Profile(self.config), {})
@@ -156,11 +149,11 @@ class Session:
         """
         if os.getpid() != self._process:  # the device is the other process's
             return
-        with self._idle:
-            if threading.get_ident() in self._running.values():
-                raise UsageError("a session cannot be closed from within a run of its own")
-            self._closed = True
-            self._idle.wait_for(lambda: not self._running)
+        if threading.get_ident() in list(self._running.values()):
+            raise UsageError("a session cannot be closed from within a run of its own")
+        self._closed = True
+        while self._running:
+            sleep(0.005)
         close = getattr(self.device, "close", None)  # the simulator holds nothing but memory
         if self._owns_device and close is not None:
             close()
@@ -189,6 +182,14 @@ class Session:
     def inputs(self) -> list[onnx.ValueInfoProto]:
         """The model's inputs."""
         return self._executor.inputs
+
+    def check_input(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        """Refuse an input that `run` would refuse, by what is known before its values are.
+
+        Raises:
+            InputError: of the wrong name, dtype or shape.
+        """
+        self._executor.check_input(name, dtype, shape)
 
     @property
     def programs(self) -> dict[str, Program]:
@@ -220,32 +221,24 @@ class Session:
             DeviceError: what the device reports.
             HostError: what ONNX Runtime reports of the nodes that stay.
         """
-        with self._in_use():
-            start = perf_counter()
-            execution = self._executor.run(inputs, self._capture)
-            profile = self._profile(execution, perf_counter() - start)
-            self._mine.run = self._last = _Measured(profile, execution.tensors)
-            return execution.outputs
-
-    @contextmanager
-    def _in_use(self) -> Iterator[None]:
-        """A run, for which `close` waits."""
-        if os.getpid() != self._process:  # ONNX Runtime's threads are not here, and it would wait for them
+        if os.getpid() != self._process:  # ONNX Runtime's threads are not here
             raise UsageError(
                 f"the session was made in process {self._process} and does not work in its fork {os.getpid()}: "
                 "make the Session in the process that uses it"
             )
         run = object()
         try:
-            with self._idle:
-                if self._closed:
-                    raise UsageError("the session is closed: make another one")
-                self._running[run] = threading.get_ident()
-            yield
+            # first this, then the look at `_closed`: `close` does it the other way round
+            self._running[run] = threading.get_ident()
+            if self._closed:
+                raise UsageError("the session is closed: make another one")
+            start = perf_counter()
+            execution = self._executor.run(inputs, self._capture)
+            profile = self._profile(execution, perf_counter() - start)
+            self._mine.run = self._last = _Measured(profile, execution.tensors)
+            return execution.outputs
         finally:
-            with self._idle:
-                self._running.pop(run, None)
-                self._idle.notify_all()
+            self._running.pop(run, None)
 
     def _profile(self, execution: Execution, seconds: float) -> Profile:
         profile = Profile(self.config, boundary_bytes=execution.boundary_bytes)
@@ -300,11 +293,7 @@ def _staying(model: onnx.ModelProto) -> list[str]:
 def cached_search(progress: Callable[[str], None] = lambda _: None) -> Search:
     """A search that keeps what it measures in the user's cache."""
     packages = [Path(path) for name in ("compiler", "sim", "isa") for path in import_module(f"npukit.{name}").__path__]
-    try:
-        folder = cache_folder("search")
-    except OSError:  # then nothing is kept
-        folder = None
-    return Search(folder, source_digest(packages), progress)
+    return Search(cache_path("search"), source_digest(packages), progress)
 
 
 def _make_device(

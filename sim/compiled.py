@@ -1,38 +1,77 @@
-"""numba, set up once: kernels are cached in the user's cache folder, never in the package folder."""
+"""numba, set up once: kernels are kept in the user's cache folder, never in the package folder.
+
+numba's own cache stops with an error where a file is cut short, damaged or cannot be written, and loads machine code
+that was altered; so only what numba makes of a kernel is its own here, and how that is kept is the kit's.
+"""
 
 import hashlib
 import os
+import pickle
+import platform
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numba
+from numba.core import caching
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
 
-__all__ = ["cache_folder", "njit"]
+from npukit.cache import cache_path, keep, read_kept
 
-
-def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/npukit`, by default `~/.cache/npukit`."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "npukit"
-
-
-def _usable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return os.access(folder, os.W_OK)
-    except OSError:
-        return False
+__all__ = ["njit"]
 
 
-def _state() -> str:
-    """Of this folder's sources: numba looks at a kernel's own file, and not at those whose functions it calls."""
+@cache
+def _folder() -> Path | None:
+    """Where kernels are kept, by the state of this folder's sources: a kernel holds the functions that it calls."""
     stamps = sorted((path.name, path.stat().st_mtime_ns) for path in Path(__file__).parent.glob("*.py"))
-    return hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]
+    state = hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    return Path(chosen, "npukit", state).absolute() if chosen else cache_path("kernels", state)
 
 
-_kernels = cache_folder() / "kernels" / _state()
-_cached = "NUMBA_CACHE_DIR" in os.environ
-if not _cached and _usable(_kernels):
-    numba.config.CACHE_DIR = str(_kernels)  # type: ignore[attr-defined]
-    _cached = True
+class _KernelCache(caching.FunctionCache):
+    """One file for each kernel, types of its arguments, and processor."""
 
-njit = numba.njit(cache=_cached)
+    def __init__(self, py_func: Callable) -> None:
+        self._py_func = py_func
+        self.enable()
+
+    @property
+    def cache_path(self) -> Path | None:
+        """Its folder."""
+        return _folder()
+
+    def flush(self) -> None:
+        """Nothing is to be forgotten: what is kept is right."""
+
+    def _path(self, signature: Any, codegen: Any) -> Path | None:
+        code = self._py_func.__code__
+        source = code.co_filename, code.co_firstlineno, os.stat(code.co_filename).st_mtime_ns
+        versions = numba.__version__, platform.python_version()
+        key = hashlib.sha256(repr((source, versions, self._index_key(signature, codegen))).encode()).hexdigest()[:32]
+        folder = _folder()
+        return None if folder is None else folder / f"{self._py_func.__qualname__}-{key}"
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The kernel for arguments of these types; None where it is to be compiled."""
+        target_context.refresh()
+        kept = read_kept(self._path(sig, target_context.codegen())) if self._enabled else None
+        if kept is None:
+            return None
+        return CompileResult._rebuild(target_context, *pickle.loads(kept))
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a kernel, if that can be."""
+        if self._enabled and not data.library.has_dynamic_globals:
+            keep(self._path(sig, data.codegen), dumps(data._reduce()))
+
+
+def njit(function: Callable) -> Any:
+    """`numba.njit` with that cache; the function itself under `NUMBA_DISABLE_JIT=1`."""
+    compiled = numba.njit(function)
+    if compiled is not function:
+        compiled._cache = _KernelCache(function)  # pyright: ignore[reportAttributeAccessIssue]
+    return compiled

@@ -35,8 +35,8 @@ class Quantized:
 class Graph:
     """A QDQ graph in the making. Weights are random from `seed`; activations have the type `dtype`.
 
-    ties: a result's scale is a power of two times what its operands' scales make of a product or sum, so that many
-    results lie halfway between two numbers, and a rounding more or fewer on the way shows.
+    ties: weights are small, and a result's scale is a power of two times what its operands' scales make of a product or
+    sum, so that many results lie halfway between two numbers, and a rounding more or fewer on the way shows.
     """
 
     seed: int = 0
@@ -132,7 +132,16 @@ class Graph:
         zero = self.constant(np.zeros(scales.shape, np.int32), "zero_point")
         return self.node("DequantizeLinear", [*names, zero], axis=0)
 
-    def _scale(self, wanted: float, *units: float) -> float:
+    def random_weights(self, shape: Sequence[int]) -> NDArray[np.int8]:
+        """Random int8 weights."""
+        most = 3 if self.ties else 127
+        return self.random.integers(-most, most + 1, tuple(shape)).astype(np.int8)
+
+    @property
+    def _weight_spread(self) -> float:
+        return 2.0 if self.ties else _SPREAD
+
+    def tied(self, wanted: float, *units: float) -> float:
         """About the scale that is wanted; with `ties` a power of two times the product of the units, each fp32."""
         if not self.ties:
             return wanted
@@ -182,7 +191,7 @@ class Graph:
         inner = self.shape(x.name)[1] // attributes.get("group", 1)
         shape = channels, inner, *size
         if weight_zero is None:
-            values = self.random.integers(-127, 128, shape).astype(np.int8)
+            values = self.random_weights(shape)
         else:
             values = self.random.integers(0, 256, shape).astype(np.uint8)
         scales = self.random.uniform(0.002, 0.02, channels if per_channel else ()).astype(np.float32)
@@ -196,9 +205,9 @@ class Graph:
             zero_point = -128 if self.dtype is np.int8 else 0
         if clip is not None:
             result = self.node("Clip", [result, *(self.constant(np.float32(limit), "limit") for limit in clip)])
-        spread = x.scale * float(np.mean(scales)) * _SPREAD**2 * np.sqrt(inner * size[0] * size[1])
+        spread = x.scale * float(np.mean(scales)) * _SPREAD * self._weight_spread * np.sqrt(inner * size[0] * size[1])
         unit = float(np.asarray(scales).reshape(-1)[0])
-        return self.quantize(result, self._scale(scale or spread / 60, x.scale, unit), zero_point)
+        return self.quantize(result, self.tied(scale or spread / 60, x.scale, unit), zero_point)
 
     def add(self, a: Quantized, b: Quantized, *, relu: bool = False, zero_point: int | None = None) -> Quantized:
         """A quantised sum."""
@@ -207,13 +216,13 @@ class Graph:
             result = self.node("Relu", [result])
             zero_point = -128 if self.dtype is np.int8 else 0
         wanted = 0.9 * max(a.scale, b.scale) + 0.4 * min(a.scale, b.scale)
-        return self.quantize(result, self._scale(wanted, a.scale), zero_point)
+        return self.quantize(result, self.tied(wanted, a.scale), zero_point)
 
     def mul(self, a: Quantized, b: Quantized) -> Quantized:
         """A quantised product."""
         result = self.node("Mul", [self.dequantize(a), self.dequantize(b)])
         wanted = a.scale * b.scale * _SPREAD * float(self.random.uniform(0.3, 2))
-        return self.quantize(result, self._scale(wanted, a.scale, b.scale))
+        return self.quantize(result, self.tied(wanted, a.scale, b.scale))
 
     def constant_operand(self, op: str, x: Quantized, shape: Sequence[int], first: bool = False) -> Quantized:
         """A sum or product of a tensor and an int8 or uint8 constant."""
@@ -224,8 +233,8 @@ class Graph:
         names = [self.dequantize(x), other]
         result = self.node(op, names[::-1] if first else names)
         if op == "Add":
-            return self.quantize(result, self._scale(1.2 * (x.scale + scale), x.scale))
-        return self.quantize(result, self._scale(x.scale * scale * 60, x.scale, scale))
+            return self.quantize(result, self.tied(1.2 * (x.scale + scale), x.scale))
+        return self.quantize(result, self.tied(x.scale * scale * 60, x.scale, scale))
 
     def unary(self, op: str, x: Quantized, scale: float = 0.02, **attributes: Any) -> Quantized:
         """A quantised function of each element."""
@@ -252,10 +261,10 @@ class Graph:
     def matmul(self, x: Quantized, features: int) -> Quantized:
         """A quantised MatMul with constant weights."""
         inner = self.shape(x.name)[1]
-        values = self.random.integers(-127, 128, (inner, features)).astype(np.int8)
+        values = self.random_weights((inner, features))
         result = self.node("MatMul", [self.dequantize(x), self.weights(values, 0.01)])
-        wanted = x.scale * 0.01 * _SPREAD**2 * np.sqrt(inner) / 60
-        return self.quantize(result, self._scale(wanted, x.scale, 0.01))
+        wanted = x.scale * 0.01 * _SPREAD * self._weight_spread * np.sqrt(inner) / 60
+        return self.quantize(result, self.tied(wanted, x.scale, 0.01))
 
     def maxpool(self, x: Quantized, kernel: int | tuple[int, int], **attributes: Any) -> Quantized:
         """A max pooling between equal quantisers."""
@@ -288,15 +297,15 @@ class Graph:
         """A quantised Gemm with constant weights."""
         inner = self.shape(x.name)[1]
         shape, axis = ((features, inner), 0) if transposed else ((inner, features), 1)
-        values = self.random.integers(-127, 128, shape).astype(np.int8)
+        values = self.random_weights(shape)
         scales = self.random.uniform(0.002, 0.02, features if per_channel else ()).astype(np.float32)
         names = [self.dequantize(x), self.weights(values, scales, axis=axis)]
         if bias:
             terms = self.random.integers(-3000, 3000, features).astype(np.int32)
             names.append(self.bias(terms, np.float32(x.scale) * scales))
         result = self.node("Gemm", names, transB=int(transposed))
-        wanted = x.scale * float(np.mean(scales)) * _SPREAD**2 * np.sqrt(inner) / 60
-        return self.quantize(result, self._scale(wanted, x.scale, float(np.asarray(scales).reshape(-1)[0])))
+        wanted = x.scale * float(np.mean(scales)) * _SPREAD * self._weight_spread * np.sqrt(inner) / 60
+        return self.quantize(result, self.tied(wanted, x.scale, float(np.asarray(scales).reshape(-1)[0])))
 
     def model(self) -> onnx.ModelProto:
         """The graph as a model."""

@@ -262,6 +262,8 @@ class GraphReport:
     elements: int = 0
     macs: int = 0
     macs_total: int = 0
+    parts: int = 0
+    """Graphs that became several programs."""
     accepted: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
@@ -280,8 +282,9 @@ class GraphReport:
 
 
 def run_graphs(
-    seed: int, cases: int, configs: dict[str, NpuConfig], progress: Callable[[int], None], ties: bool = False
-) -> GraphReport:
+    seed: int, cases: int, configs: dict[str, NpuConfig], progress: Callable[[int], None],
+    build: Callable[[int], onnx.ModelProto] = build_graph,
+) -> GraphReport:  # fmt: skip
     """Run the graphs `seed * 1000003 + 0, 1, ...`."""
     report = GraphReport()
     names = list(configs)
@@ -289,15 +292,14 @@ def run_graphs(
         number = seed * 1_000_003 + index
         name = names[number % len(names)]
         try:
-            _run(number, configs[name], report, ties)
+            _run(number, build(number), configs[name], report)
         except Exception as error:
             report.failures.append(f"graph {number} on {name}: {type(error).__name__}: {error}")
         progress(index + 1)
     return report
 
 
-def _run(number: int, config: NpuConfig, report: GraphReport, ties: bool) -> None:
-    model = build_graph(number, ties)
+def _run(number: int, model: onnx.ModelProto, config: NpuConfig, report: GraphReport) -> None:
     session = Session(model, config, capture=True)
     inputs = inputs_of(model, number)
     found = compare(session, Oracle(model), inputs, session.run(inputs))
@@ -308,6 +310,7 @@ def _run(number: int, config: NpuConfig, report: GraphReport, ties: bool) -> Non
     report.mismatches += found.mismatches
     report.macs += partition.macs
     report.macs_total += partition.macs_total
+    report.parts += len(session.programs) > 1
     report.accepted.update(node.op for program in session.programs.values() for node in program.nodes)
     report.refused.update(reason.op for reason in partition.reasons)
     if found.mismatches or found.tensors != found.tensors_total:

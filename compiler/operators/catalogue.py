@@ -20,7 +20,8 @@ _INTRODUCTION = (
     "for the value that the message states.",
     "",
     "A node also stays where ONNX Runtime itself, in its optimised graph, computes it in float: then there is no",
-    "integer result to be equal to.",
+    "integer result to be equal to. And it stays where ONNX Runtime, without it, would compute a node that stays",
+    "otherwise than in the whole graph.",
 )
 
 

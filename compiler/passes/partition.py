@@ -1,13 +1,14 @@
 """partition: which nodes the machine computes, in which subgraphs, and why each other node stays."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import onnx
 import onnx_ir as ir
 from npukit.compiler.operators import Context, Match, Refused, macs_of, match_node, used_values
 from npukit.compiler.oracle import integer_tensors
-from npukit.compiler.passes.placement import earliest_stages, place_host
+from npukit.compiler.passes.cuts import matches_in_the_way
+from npukit.compiler.passes.placement import earliest_stages, place_host, remove_copies
 from npukit.isa.config import NpuConfig
 
 __all__ = ["Partition", "PartitionPass", "Reason"]
@@ -97,27 +98,38 @@ class PartitionPass:
                 tuple(match for node, match in matches.items() if stages[node] == stage) for stage in range(count)
             ]
             small = {match.node: macs for group in groups if (macs := _macs(group)) < self.min_macs for match in group}
-            if not small:
+            if small:  # without it, others may become one group
+                for node, macs in small.items():
+                    del matches[node]
+                    refused[node] = f"its subgraph has {macs} MACs, fewer than the {self.min_macs} that were asked for"
+                continue
+            # where nothing is accelerated, the graph is ONNX Runtime's, with what leads nowhere
+            needed = _needed(graph, absorbed) if matches else set(graph)
+            host, copies = place_host(graph, matches.values(), needed, stages)
+            # a bf16 machine has roundings of its own
+            in_the_way = (
+                {} if context.floats else matches_in_the_way(model, matches.values(), host, stages, context.integer)
+            )
+            if not in_the_way:
                 break
-            for node, macs in small.items():  # then others may become one group
+            remove_copies(graph, copies)
+            for node, reason in in_the_way.items():
                 del matches[node]
-                refused[node] = f"its subgraph has {macs} MACs, fewer than the {self.min_macs} that were asked for"
-        host = _needed(graph, absorbed)
-        split = Partition(
+                refused[node] = reason
+        return Partition(
             model=model,
             subgraphs=tuple(group for group in groups if group),
-            host=(),
+            host=host,
             reasons=tuple(
                 Reason(node.name or "", node.op_type, refused.get(node) or _boundary(node))
-                for node in graph
-                if node in host
+                for node in host
+                if node not in copies
             ),
-            nodes_total=len(graph),
+            nodes_total=len(graph) - len(copies),
             macs=sum(macs_of(node) for node in matches),
-            macs_total=sum(macs_of(node) for node in graph),
+            macs_total=sum(macs_of(node) for node in graph if node not in copies),
             stages=stages,
         )
-        return replace(split, host=place_host(graph, matches.values(), host, stages))  # which adds copies of nodes
 
 
 def _match(context: Context, node: ir.Node) -> Match | None:
@@ -142,7 +154,8 @@ def _drop_folded_images(matches: dict[ir.Node, Match], refused: dict[ir.Node, st
         for node, match in matches.items():
             if match.alias or node.op_type in ("Gemm", "MatMul"):
                 continue
-            images = [folded[value.name] for value in match.inputs if value.name in folded]
+            # an operand may come twice
+            images = dict.fromkeys(folded[value.name] for value in match.inputs if value.name in folded)
             for image in images:
                 del matches[image]
                 refused[image] = f"its result goes to {node.op_type} {node.name}, which would have to move it"
@@ -183,23 +196,26 @@ def _predecessors(node: ir.Node) -> Iterable[ir.Node]:
 def _needed(graph: ir.Graph, absorbed: dict[ir.Node, Match]) -> set[ir.Node]:
     """Nodes outside of every match that a graph output, or another such node, needs, and what else reads them."""
     needed: set[ir.Node] = set()
-    pending = [value.producer() for value in graph.outputs]
-    boundary = [value.producer() for match in absorbed.values() for value in match.inputs]
-    pending += boundary
-    while pending:
-        node = pending.pop()
-        if node is None or node in needed or node in absorbed:
-            continue
-        needed.add(node)
-        pending.extend(_predecessors(node))
+
+    def need(pending: list[ir.Node | None]) -> None:
+        while pending:
+            node = pending.pop()
+            if node is None or node in needed or node in absorbed:
+                continue
+            needed.add(node)
+            pending.extend(_predecessors(node))
+
+    need([value.producer() for value in graph.outputs])
+    need([value.producer() for match in absorbed.values() for value in match.inputs])
     # ONNX Runtime counts readers that lead nowhere, too, before it fuses a node with a quantiser and rounds differently
     for node in graph:
-        before = [value.producer() for value in used_values(node)]
-        makers = {one for one in before if one is not None}
-        computed = any(one.op_type not in ("QuantizeLinear", "DequantizeLinear") for one in makers & needed)
-        if node not in absorbed and computed and makers <= needed:
-            needed.add(node)
+        if node not in absorbed and any(one in needed and _computes(one) for one in _predecessors(node)):
+            need([node])
     return needed
+
+
+def _computes(node: ir.Node) -> bool:
+    return node.op_type not in ("QuantizeLinear", "DequantizeLinear")
 
 
 def _boundary(node: ir.Node) -> str:

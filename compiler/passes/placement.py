@@ -34,11 +34,12 @@ def earliest_stages(graph: ir.Graph, absorbed: Mapping[ir.Node, Match]) -> dict[
 
 def place_host(
     graph: ir.Graph, matches: Iterable[Match], host: Collection[ir.Node], stages: dict[ir.Node, int]
-) -> tuple[ir.Node, ...]:
-    """Move each node of `host` to the stage of its first reader, in `stages`; returns them in graph order.
+) -> tuple[tuple[ir.Node, ...], dict[ir.Node, ir.Node]]:
+    """Move each node of `host` to the stage of its first reader, in `stages`.
 
-    A QuantizeLinear stays in its earliest stage, that of what it quantises. A DequantizeLinear, and what only moves its
-    elements, gets a copy in the graph for each stage in which it is read, as ONNX Runtime makes one for each reader.
+    A QuantizeLinear stays in its earliest stage, that of what it quantises, and so does what reads a sequence. A
+    DequantizeLinear, and what only moves its elements, gets a copy in the graph for each stage in which it is read, as
+    ONNX Runtime makes one for each reader. Returns the nodes and copies in graph order, and the original of each copy.
     """
     readers: dict[ir.Value, list[ir.Node]] = {}
     programs: dict[ir.Value, list[int]] = {}
@@ -47,19 +48,33 @@ def place_host(
             programs.setdefault(value, []).append(stages[match.node])
     names = {value.name for node in graph.all_nodes() for value in node.outputs} | {node.name for node in graph}
     placed: list[ir.Node] = []
+    originals: dict[ir.Node, ir.Node] = {}
     for node in reversed([node for node in graph if node in host]):
-        copies = [node]
-        if not is_quantiser(node, "QuantizeLinear"):
+        copies: list[ir.Node] = []
+        if not is_quantiser(node, "QuantizeLinear") and not _reads_a_sequence(node):
             mine = [one for value in node.outputs for one in readers.get(value, ())]
             accelerated = [stage for value in node.outputs for stage in programs.get(value, ())]
             stages[node] = min([stages[one] for one in mine] + accelerated, default=stages[node])
             if _is_copied(node):
-                copies += _copies(graph, node, mine, stages, names)
-        for one in copies:
+                copies = _copies(graph, node, mine, stages, names)
+        originals.update(dict.fromkeys(copies, node))
+        for one in (node, *copies):
             for value in used_values(one):
                 readers.setdefault(value, []).append(one)
-        placed += reversed(copies)
-    return tuple(reversed(placed))
+        placed += [*copies, node]
+    return tuple(reversed(placed)), originals
+
+
+def _reads_a_sequence(node: ir.Node) -> bool:
+    """Whether an input is anything but a tensor, which has to be made in the same stage."""
+    return any(value.type is not None and not isinstance(value.type, ir.TensorType) for value in used_values(node))
+
+
+def remove_copies(graph: ir.Graph, copies: Mapping[ir.Node, ir.Node]) -> None:
+    """Undo what `place_host` did to the graph."""
+    for copy, original in copies.items():
+        ir.convenience.replace_all_uses_with(copy.outputs[0], original.outputs[0])
+    graph.remove(list(copies))
 
 
 def _is_copied(node: ir.Node) -> bool:

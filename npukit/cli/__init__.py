@@ -1,62 +1,70 @@
 """The command line: one file a command, and exit codes that mean the same everywhere.
 
-0: done. 1: a difference was found. 2: bad input. 3: a tool or a device failed. 130: interrupted.
+0: done. 1: a difference was found. 2: bad input. 3: a tool or a device failed, or the kit itself. 130: interrupted.
+141: nobody reads the output any more. 143: terminated.
+
+The commands are loaded in `main`, and nothing else here takes time to load: from the start of `main` on, whatever
+happens ends in one line and one of these codes.
 """
 
-import argparse
 import os
 import sys
-from typing import NoReturn
 
-import npukit
-from npukit.cli import asm, check, compile, configs, explain, ops, profile, run, synth, verify, verilog, zoo
-from npukit.errors import TOOL_ERRORS, USER_ERRORS
+TYPE_CHECKING = False  # to type checkers True
+if TYPE_CHECKING:
+    from npukit.cli.signals import Signals
 
 __all__ = ["main"]
 
-_COMMANDS = (zoo, ops, check, compile, run, profile, explain, asm, configs, verilog, verify, synth)
-_EXIT_CODES = "exit codes: 0 done, 1 a difference was found, 2 bad input, 3 a tool or device failed, 130 interrupted"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as every other error."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="npukit",
-        description="NPU co-design kit: compile models to accelerator instructions, simulate them cycle by cycle.",
-        epilog=_EXIT_CODES,
-    )
-    parser.add_argument("--version", action="version", version=f"npukit {npukit.__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in _COMMANDS:
-        command.add_parsers(commands)
-    return parser
-
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
-    options = _parser().parse_args(arguments)
+    """Run one command; returns its exit code.
+
+    Args:
+        arguments: of the command line; by default those of this process, which then also ends as the exit code says
+            when it gets a signal.
+    """
+    if arguments is not None:
+        return _run(arguments, None)
+    from npukit.cli.signals import Signals
+
+    signals = Signals()
+    signals.install()
+    _open_standard_streams()
+    code = _run(sys.argv[1:], signals)
+    signals.done()
+    return code
+
+
+def _open_standard_streams() -> None:
+    """Put something in the place of standard streams that were closed: the next file that is opened would be them."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        if name == "stdout":  # a pipe that nobody reads
+            reader, handle = os.pipe()
+            os.close(reader)
+        else:
+            handle = os.open(os.devnull, os.O_RDWR)
+        if handle != number:
+            os.dup2(handle, number)
+            os.close(handle)
+        setattr(sys, name, open(number, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
+
+
+def _run(arguments: list[str], signals: "Signals | None") -> int:
     try:
-        code = options.run(options)
+        from npukit.cli.commands import run_command
+
+        if signals is not None:
+            signals.running()
+        try:
+            code = run_command(arguments)
+        except SystemExit as stop:  # argparse
+            code = stop.code if isinstance(stop.code, int) else 0
         sys.stdout.flush()  # here, so that a reader that has gone is noticed
         return code
-    except USER_ERRORS as error:
-        return _report(error, 2)
-    except TOOL_ERRORS as error:
-        return _report(error, 3)
-    except BrokenPipeError:
-        # the reader has gone; point stdout elsewhere so that closing it raises nothing
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except KeyboardInterrupt:
-        return _report("interrupted", 130)
+    except BaseException as error:  # whatever it is
+        from npukit.cli.failures import report
 
-
-def _report(message: object, code: int) -> int:
-    print(f"npukit: {' '.join(str(message).split())}", file=sys.stderr)
-    return code
+        return report(error, arguments, signals)

@@ -1,4 +1,4 @@
-"""`python -m npukit.cli`: the command line without an installed script."""
+"""`python -m npukit.cli`: the same as `python -m npukit`."""
 
 import sys
 

@@ -14,7 +14,7 @@ from npukit.cli.timing_session import add_session_options, timing_session
 from npukit.errors import UsageError
 from npukit.isa.instructions import ENGINES
 from npukit.isa.program import Program
-from npukit.npufile import write_bytes
+from npukit.npufile import check_folder, write_bytes
 from npukit.profiling.layers import LayerProfile, Profile, timing_profile
 from npukit.profiling.occupancy import occupancy
 from npukit.profiling.roofline import ceiling, roofline_svg
@@ -42,8 +42,7 @@ def add_parsers(commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     folder = Path(options.output)
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder: give -o one to write to")
+    check_folder(folder)
     session, config = timing_session(options)
     if not session.programs:
         raise UsageError(f"nothing of {options.model} runs on the accelerator: npukit check says why")

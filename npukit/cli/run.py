@@ -2,9 +2,7 @@
 
 import argparse
 import resource
-import zipfile
 from dataclasses import asdict
-from io import BytesIO
 
 import numpy as np
 import onnx
@@ -36,7 +34,8 @@ from npukit.compare import Comparison, Oracle, compare
 from npukit.compare_floats import FloatComparison, compare_floats
 from npukit.driver.executor import programs_of
 from npukit.errors import UsageError
-from npukit.npufile import check_writable, read_model, write_bytes
+from npukit.npufile import check_writable, read_model
+from npukit.npzfile import read_arrays, write_arrays
 from npukit.session import DEVICES, FALLBACKS, Session
 
 __all__ = ["add_parsers"]
@@ -91,8 +90,9 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError("--reference goes with --compare")
     if options.seed is not None and options.seed < 0:
         raise UsageError(f"--seed must be 0 or above, not {options.seed}")
-    if options.output:
-        check_writable(options.output)
+    for path in (options.output, options.vcd):
+        if path is not None:
+            check_writable(path)
 
 
 def _check_reference(options: argparse.Namespace, compiled: bool) -> None:
@@ -143,26 +143,6 @@ def random_inputs(inputs: list[onnx.ValueInfoProto], seed: int) -> dict[str, NDA
     return arrays
 
 
-def _read_inputs(path: str) -> dict[str, NDArray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
-    except Exception:  # numpy and zipfile raise many classes for a bad file
-        raise UsageError(f"{path} is not a .npz file of arrays") from None
-
-
-def _write_outputs(path: str, outputs: dict[str, NDArray]) -> None:
-    """A .npz file, by hand: `numpy.savez` takes names as keywords, and has some of its own."""
-    buffer = BytesIO()
-    with zipfile.ZipFile(buffer, "w") as file:
-        for name, array in outputs.items():
-            with file.open(f"{name}.npy", "w") as member:
-                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
-    write_bytes(path, buffer.getvalue())
-
-
 def _run(options: argparse.Namespace) -> int:
     _check_options(options)
     model = read_model(options.model)
@@ -189,7 +169,7 @@ def _run(options: argparse.Namespace) -> int:
         limits=limits_of(options),
     )
     seed = options.seed or 0
-    inputs = _read_inputs(options.input) if options.input else random_inputs(session.inputs, seed)
+    inputs = read_arrays(options.input, session.check_input) if options.input else random_inputs(session.inputs, seed)
     outputs = session.run(inputs)
     comparison = None
     if options.compare:
@@ -201,7 +181,7 @@ def _run(options: argparse.Namespace) -> int:
         else:
             comparison = compare(session, Oracle(reference), inputs, outputs)
     if options.output:
-        _write_outputs(options.output, outputs)
+        write_arrays(options.output, outputs)
     if options.json:
         print_json(_json(options, session, comparison, None if options.input else seed))
     else:

@@ -5,8 +5,11 @@ from pathlib import Path
 
 from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config
 from npukit.errors import UsageError
+from npukit.files import final, staged
 from npukit.fpga.boards import BOARDS, BoardError, board_of
+from npukit.hw.toolchain import needs
 from npukit.isa.config import PRESETS
+from npukit.npufile import check_folder
 
 __all__ = ["add_parsers"]
 
@@ -39,20 +42,21 @@ def add_parsers(commands) -> None:
 
 def _synth(options: argparse.Namespace) -> int:
     folder = Path(options.output)
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder")
+    check_folder(folder)
     return _axi(options, folder) if options.target == "axi" else _bitstream(options, folder)
 
 
 def _axi(options: argparse.Namespace, folder: Path) -> int:
     config = chosen_config(options)
     say_config(options, config)
-    from npukit.fpga.axi_target import write_target, xilinx_cells
+    with needs("fpga", "synthesis"):
+        from npukit.fpga.axi_target import write_target, xilinx_cells
 
-    say(options, "elaborate ...")
-    files = write_target(config, folder, _ZYNQ_MEGAHERTZ)
-    say(options, "synthesise for 7 series with Yosys; Vivado is not run ...")
-    cells = xilinx_cells(folder)
+    with staged(folder) as work:
+        say(options, "elaborate ...")
+        files = [final(path) for path in write_target(config, work, _ZYNQ_MEGAHERTZ)]
+        say(options, "synthesise for 7 series with Yosys; Vivado is not run ...")
+        cells = xilinx_cells(work)
     if options.json:
         paths = [str(path) for path in files]
         print_json({"schema": 1, "target": "axi", "config": config.to_dict(), "files": paths, "cells": cells})
@@ -76,7 +80,8 @@ def _bitstream(options: argparse.Namespace, folder: Path) -> int:
         board = board_of(options.config, config, options.board)
     except BoardError as error:
         raise UsageError(str(error)) from None
-    from npukit.fpga.synth import make_bitstream
+    with needs("fpga", "synthesis"):
+        from npukit.fpga.synth import make_bitstream
 
     seed = board.seeds.get(options.config, 1) if options.seed is None else options.seed
     try:

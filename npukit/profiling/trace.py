@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from npukit.errors import UsageError
+from npukit.hw.toolchain import needs
 from npukit.isa.assembly import format_instruction
 from npukit.isa.instructions import ENGINES, Memory
 from npukit.isa.program import Program
@@ -41,12 +41,10 @@ def perfetto_trace(programs: list[tuple[Program, Schedule]]) -> bytes:
     its busy counter. Arguments tell the cycles of all events.
 
     Raises:
-        UsageError: the package `perfetto` is not installed.
+        ToolError: the package `perfetto` is not installed.
     """
-    try:
+    with needs("profile", "a Perfetto trace"):
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackDescriptor, TrackEvent
-    except ImportError:
-        raise UsageError("a Perfetto trace needs the package perfetto: pip install npukit[profile]") from None
     trace = Trace()
 
     def track(number: int, name: str, counter: bool = False) -> None:

@@ -1,21 +1,25 @@
 """Random legal programs: any mode, loops, strides, borders, rings, banks and token graphs.
 
-Each program works in small arenas of each memory, which a prologue fills, so that nothing unwritten is
-read. Order is added where two instructions touch the same words, and here and there where it is not
-needed. The judge has the last word: what it refuses is never returned.
+A program works in arenas of each memory, which a prologue fills, so that nothing unwritten is read. Order is added
+where two instructions touch the same words, and here and there where it is not needed. The judge has the last word:
+what it refuses is never returned.
+
+Programs are random, or directed: at points of the coverage, which their instructions reach if a try finds a way.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import descriptor_lanes, encode_descriptor, operations_of, pack_taps, parameter_words
 from npukit.isa.instructions import (
-    TWO_SOURCE_OPERATIONS,
+    ENGINES,
     End,
+    Engine,
     Instruction,
     Load,
     Matrix,
@@ -24,474 +28,472 @@ from npukit.isa.instructions import (
     Store,
     Vector,
 )
-from npukit.isa.timing import Timing
-from npukit.sim.addressing import bank_depth
+from npukit.isa.timing import TOKEN_LIMIT
+from npukit.sim.addressing import bank_depth, operands
 from npukit.sim.judge import judge
+from npukit.verify.limits import ring_operand
+from npukit.verify.makers import DramLayout, InstructionMaker, Wish
 from npukit.verify.order import Order
-from npukit.verify.values import random_floats, random_halves
+from npukit.verify.placement import Placement, random_placement
+from npukit.verify.places import Arena, Places
+from npukit.verify.points import Point
+from npukit.verify.values import random_halves
 
-__all__ = ["RandomProgram", "random_program"]
+__all__ = ["RandomProgram", "Target", "random_program"]
 
 _ARENA = 128
 _MOST_TRIES = 40
 _DRAM_WORDS = 4096
+_PAGE = 4096
 _STRETCH = 512
 """Elements of floating-point data of one kind."""
+_KINDS: dict[Engine, type[Instruction]] = {
+    Engine.LOAD: Load, Engine.MATRIX: Matrix, Engine.VECTOR: Vector, Engine.STORE: Store,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a directed program is to reach.
+
+    Attributes:
+        point: a field's value, or None.
+        beside: an engine that is to work meanwhile.
+        tokens: an engine all of whose token counters are to come to their limit.
+        queue: an engine whose queue is to be full.
+        total: what a SUM is to come to, as int32 bits.
+        parameters: (operation, name, bits) of a descriptor's field or of a block's parameter.
+    """
+
+    point: Point | None = None
+    beside: Engine | None = None
+    tokens: Engine | None = None
+    queue: Engine | None = None
+    total: int | None = None
+    parameters: tuple[Operation, str, int] | None = None
 
 
 @dataclass(frozen=True)
 class RandomProgram:
-    """A program, END included, and the DRAM image that it starts with."""
+    """A program, END included, the DRAM image that it starts with, and where both lie."""
 
     seed: str
     config: NpuConfig
     instructions: tuple[Instruction, ...]
     memory: NDArray[np.uint8]
+    placement: Placement
 
 
-@dataclass(frozen=True)
-class _Arena:
-    memory: Memory
-    bank: int
-    low: int
-    size: int
+def random_program(
+    config: NpuConfig, seed: str, length: int | None = None, targets: Sequence[Target] = ()
+) -> RandomProgram:
+    """The program of a seed and of what it is to reach; the same on every machine.
 
-
-def random_program(config: NpuConfig, seed: str, length: int | None = None) -> RandomProgram:
-    """The program of a seed; `length` instructions besides prologue and END, by default 1 to 60."""
+    Args:
+        length: instructions besides prologue and END, by default 1 to 60, and fewer where there are targets.
+    """
     for attempt in range(_MOST_TRIES):
-        made = _Generator(config, f"{seed}/{attempt}").run(length)
+        made = _Generator(config, f"{seed}/{attempt}", tuple(targets)).run(length)
         if made is not None:
             return replace(made, seed=seed)
     raise AssertionError(f"no legal program in {_MOST_TRIES} tries for seed {seed}")
 
 
-class _Generator:
-    def __init__(self, config: NpuConfig, seed: str) -> None:
-        self.config = config
-        self.random = Random(seed)
-        self.seed = seed
-        self.instructions: list[Instruction] = []
-        unit = config.word_bytes
-        # data anywhere, then parameters, then room to store
-        self.data_words = _DRAM_WORDS
-        self.parameter_low = self.data_words
-        self.parameter_words = 4096
-        self.store_low = self.parameter_low + self.parameter_words
-        self.dram_words = self.store_low + _DRAM_WORDS
-        self.memory = self._data(np.random.default_rng(self.random.getrandbits(64)), self.dram_words * unit)
-        self.parameter_next = self.parameter_low
-        self.order = Order(config, self.dram_words)
-        self.arenas = {memory: self._arenas(memory) for memory in (Memory.ACT, Memory.ACC, Memory.WGT)}
+def _wish(target: Target) -> Wish | None:
+    """What an instruction must be to reach a target."""
+    if target.parameters is not None:
+        operation, name, bits = target.parameters
+        return Wish(Vector, {"operation": operation}, parameters={name: bits})
+    if target.total is not None:  # of one word: accumulators begin with it
+        window = {"window_height": 1, "window_width": 1}
+        return Wish(Vector, {"operation": Operation.SUM, "a_memory": Memory.ACC, **window})
+    point = target.point
+    if point is None:
+        return None
+    fields, properties = {}, {}
+    for name, value in point.context:
+        (properties if name in ("is_window", "has_two_sources", "reads_a") else fields)[name] = value
+    fields[point.field] = point.value
+    strided = point.spec.signed and "stride" in point.field
+    turning = frozenset([point.field]) if strided or point.field == "window_step" else frozenset()
+    ring = ring_operand(point.kind, point.field, point.context) if point.passes is not None else ""
+    return Wish(point.kind, fields, properties, turning, ring, point.passes)
 
-    def _data(self, generator: np.random.Generator, size: int) -> NDArray[np.uint8]:
+
+class _Generator:
+    def __init__(self, config: NpuConfig, seed: str, targets: tuple[Target, ...]) -> None:
+        self.config = config
+        self.random = random = Random(seed)
+        self.seed = seed
+        self.targets = targets
+        self.wishes = [_wish(target) for target in targets]
+        self.instructions: list[Instruction] = []
+        self.layout = self._layout()
+        self.order = Order(config, self.layout.words)
+        self.memory = self._data(np.random.default_rng(random.getrandbits(64)))
+        self.extremes = random.random() < 0.35
+        """Accumulators begin near the ends of int32."""
+        arenas = {memory: self._arenas(memory) for memory in (Memory.ACT, Memory.ACC, Memory.WGT)}
+        if random.random() < 0.3:
+            arenas[Memory.PAR] = [Arena(Memory.PAR, 0, 0, random.choice([32, config.par_depth]))]
+        self.maker = InstructionMaker(config, random, Places(config, random, arenas), self.layout, self.memory)
+
+    # ---- memories
+
+    def _layout(self) -> DramLayout:
+        """Parts of DRAM that are as large as what is wanted needs."""
+        config = self.config
+        data = parameters = store = _DRAM_WORDS
+        far = 0
+        for wish in self.wishes:
+            given = wish.fields if wish else {}
+            words = given.get("planes", 1) * given.get("rows", 1) * given.get("words", 1)
+            if wish and wish.kind is Load:
+                units = config.wide_word_units if given.get("memory") == Memory.PAR else 1
+                data = max(data, words * units + 1024)
+            elif wish and wish.kind is Store:
+                store = max(store, 2 * words + 1024)
+            if given.get("blocks", 1) > 9:
+                parameters = max(parameters, config.par_depth * config.wide_word_units * 2 + 1024)
+            far = max(far, *(abs(given.get(name, 0)) for name in ("dram_plane_stride", "dram_row_stride")))
+        if any(target.tokens is not None for target in self.targets):
+            parameters *= 4
+        end = data + parameters + store
+        page = _PAGE // config.word_bytes
+        words = end + far + (1024 if far > 1 else 0)
+        return DramLayout(parameters=data, store=data + parameters, store_end=end, words=-(-words // page) * page)
+
+    def _data(self, generator: np.random.Generator) -> NDArray[np.uint8]:
+        """The image; of a large one, only its two ends hold data, and pages between cost nothing."""
+        unit, layout = self.config.word_bytes, self.layout
+        memory = np.zeros(layout.words * unit, np.uint8)
+        near = min(layout.words, layout.store_end + 2048)
+        memory[: near * unit] = self._kinds(generator, near * unit)
+        behind = min(layout.words - near, 2 * _DRAM_WORDS)
+        if behind:
+            memory[-behind * unit :] = self._kinds(generator, behind * unit)
+        return memory
+
+    def _kinds(self, generator: np.random.Generator, size: int) -> NDArray[np.uint8]:
+        random = self.random
         if self.config.dtype == "bf16":
             # each stretch of one kind
             parts = [random_halves(generator, _STRETCH) for _ in range(-(-size // (2 * _STRETCH)))]
             return np.concatenate(parts).view(np.uint8)[:size].copy()
-        memory = generator.integers(0, 256, size, np.uint8)
-        if self.random.random() < 0.2:
-            # only such data bring sums near their limits
-            extremes = np.array([-128, -128, -128, 127], np.int8).view(np.uint8)
-            data = self.data_words * self.config.word_bytes
-            memory[:data] = generator.choice(extremes, data)
-        return memory
+        kind = random.choices(["any", "extremes", "small"], [0.7, 0.2, 0.1])[0]
+        if kind == "extremes":  # only such data bring sums near their limits
+            return generator.choice(np.array([-128, -128, -128, 127], np.int8), size).view(np.uint8)
+        if kind == "small":  # sums that come to a limit exactly
+            return generator.choice(np.array([0, 0, 0, 1, -1], np.int8), size).view(np.uint8)
+        return generator.integers(0, 256, size, np.uint8)
 
-    def _arenas(self, memory: Memory) -> list[_Arena]:
+    def _arenas(self, memory: Memory) -> list[Arena]:
+        random = self.random
         banks, depth = bank_depth(self.config, memory)
         # room for more results than a sweep goes over, and for LOADs of as many bursts as may be in flight
         sizes = {Memory.WGT: 4 * self.config.array, Memory.ACT: _ARENA, Memory.ACC: _ARENA // 2}
-        size = min(depth, sizes[memory])
-        chosen = self.random.sample(range(banks), min(banks, self.random.choice([1, 2, 3])))
+        size = min(depth, sizes[memory] * random.choice([1, 1, 1, 1, 1, 1, 4, 16]))
+        chosen = random.sample(range(banks), min(banks, random.choice([1, 2, 3])))
         found = []
         for bank in chosen:
             last = (depth - size) // 32 * 32
-            low = self.random.choice([0, last, self.random.randrange(last // 32 + 1) * 32])
-            if self.random.random() < 0.3:
+            low = random.choice([0, last, random.randrange(last // 32 + 1) * 32])
+            if random.random() < 0.3:
                 low = depth - size
-            found.append(_Arena(memory, bank, low, size))
+            found.append(Arena(memory, bank, low, size))
+        for wish in self.wishes:
+            wanted = self._wanted_arena(memory, wish) if wish else None
+            if wanted is not None:
+                bank, least = wanted
+                whole = least > size
+                if bank is None:
+                    bank = random.choice(found).bank
+                arena = Arena(memory, bank, 0, depth) if whole else Arena(memory, bank, depth - size, size)
+                # one a bank is enough
+                if whole or all(one.bank != bank for one in found):
+                    found = [*(one for one in found if one.bank != bank), arena]
         return found
+
+    def _wanted_arena(self, memory: Memory, wish: Wish) -> tuple[int | None, int] | None:
+        """(bank or None for any, least size) of an arena in which something is to be read, if a wish says so."""
+        given = wish.fields
+        for prefix, ring, where in _read_operands(wish):
+            if where is not None and where is not memory:
+                continue
+            bank = given.get(f"{prefix}bank")
+            depth = bank_depth(self.config, memory)[1]
+            least = 2 << given.get(ring, 0) if wish.passes else 0
+            alone = wish.kind is Vector and bank_depth(self.config, memory)[0] == 1
+            # a result that takes the only bank replaces its sources
+            if f"{prefix}offset" in given or (alone and max(given.values(), default=0) > depth // 2):
+                least = depth
+            for name, value in given.items():
+                if "stride" in name and name.startswith((prefix, "window")) and abs(value) < depth:
+                    least = max(least, 2 * abs(value))
+            if bank is not None or least:
+                return bank, least
+        return None
+
+    # ---- the program
 
     def run(self, length: int | None) -> RandomProgram | None:
         """The program, or None if the judge refuses it."""
         self._prologue()
-        wanted = (
-            length
-            if length is not None
-            else self.random.choice([self.random.randint(1, 19), self.random.randint(20, 60)])
-        )
-        makers = [self._load, self._matrix, self._vector, self._store]
-        weights = [self.random.choice([1, 1, 2, 4]) for _ in makers]
-        while len(self.instructions) < wanted + self.prologue:
+        random = self.random
+        if length is None:
+            most = [random.randint(1, 19), random.randint(20, 60)]
+            length = random.choice([random.randint(1, 9), random.randint(1, 25)] if self.targets else most)
+        kinds = list(_KINDS.values())
+        weights = [random.choice([1, 1, 2, 4]) for _ in kinds]
+        steps: list[Target | None] = [*self.targets, *[None] * length]
+        random.shuffle(steps)
+        for target in self.targets:
+            if target.tokens is not None:
+                self._flood(target.tokens)
+        for target in steps:
+            if target is not None:
+                self._reach(target)
+                continue
             for _ in range(_MOST_TRIES):
-                if self.random.choices(makers, weights)[0]():
+                if self._try(Wish(random.choices(kinds, weights)[0])):
                     break
             else:
                 return None
         instructions = (*self.order.finish(self.instructions), End())
         if judge(self.config, instructions, self.memory.size, [(0, self.memory.size)]):
             return None
-        return RandomProgram(self.seed, self.config, instructions, self.memory)
+        dram = [target.point.value for target in self.targets if target.point and target.point.field == "dram"]
+        placement = random_placement(
+            self.config, random, instructions, self.memory.size, far=any(dram) if dram else None
+        )
+        return RandomProgram(self.seed, self.config, instructions, self.memory, placement)
 
-    def _add(self, instruction: Instruction) -> bool:
-        """Add an instruction if it is sound by itself."""
-        if _unsound(self.config, instruction, self.memory.size):
+    def _try(self, wish: Wish, fits: Callable[[Instruction], bool] = lambda _: True) -> bool:
+        """Add an instruction as wanted, if this try finds one that fits."""
+        made = self.maker.make(wish)
+        if made is None or not self._sound(made) or not fits(made):
             return False
-        self.order.add(instruction, self.random)
-        self.instructions.append(instruction)
+        for load in self.maker.loads:
+            self._add(load)
+        self._add(made)
         return True
 
+    def _sound(self, made: Instruction) -> bool:
+        """Whether the judge takes the instruction by itself (what it reads counts as written)."""
+        if not isinstance(made, Vector):
+            return True
+        return all(one.rule == "unwritten" for one in judge(self.config, (made, End()), 0))
+
+    def _add(self, instruction: Instruction, *, plain: bool = False) -> int:
+        """Add an instruction, `plain`: with no more order than it needs; its index."""
+        self.order.add(instruction, None if plain else self.random)
+        self.instructions.append(instruction)
+        return len(self.instructions) - 1
+
     def _prologue(self) -> None:
-        for memory in (Memory.ACT, Memory.WGT):
-            for arena in self.arenas[memory]:
-                words = self.random.randrange(self.data_words - arena.size)
-                added = self._add(
-                    Load(
-                        memory=memory,
-                        bank=arena.bank,
-                        offset=arena.low,
-                        dram=words,
-                        words=arena.size,
-                        word_stride=1,
-                    )
-                )
-                assert added
-        for arena in self.arenas[Memory.ACC]:
-            place = self._parameters(Operation.FILL, 1, 1, 1)
-            added = self._add(
-                Vector(
-                    operation=Operation.FILL, parameters=place, width=arena.size, out_memory=Memory.ACC,
-                    out_bank=arena.bank, out_offset=arena.low, out_stride_x=1,
+        arenas = self.maker.places.arenas
+        units = self.config.wide_word_units
+        for memory in (Memory.ACT, Memory.WGT, Memory.PAR):
+            for arena in arenas.get(memory, ()):
+                wide = units if memory is Memory.PAR else 1
+                self._fill(arena, wide)
+        for arena in arenas[Memory.ACC]:
+            values = {"value": self._accumulator()} if self.config.dtype == "int8" else {}
+            wish = Wish(
+                Vector,
+                {
+                    "operation": Operation.FILL, "blocks": 1, "height": 1, "width": 1, "out_memory": Memory.ACC,
+                    "a_memory": Memory.ACT, "out_bank": arena.bank, "out_offset": arena.low,
+                },
+                parameters=values,
+            )  # fmt: skip
+            made = self.maker.make(wish)
+            while not isinstance(made, Vector):
+                made = self.maker.make(wish)
+            for load in self.maker.loads:
+                self._add(load)
+            plain = {"out_stride_block": 0, "out_stride_y": 0, "out_stride_x": 1, "wrap": 0, "out_wrap": 0}
+            rows = -(-arena.size // 1024)
+            for row in range(rows):
+                low = arena.size * row // rows
+                width = arena.size * (row + 1) // rows - low
+                self._add(replace(made, width=width, **{**plain, "out_offset": arena.low + low}))
+
+    def _fill(self, arena: Arena, units: int) -> None:
+        """Load an arena from anywhere in the data."""
+        first = self.random.randrange(max(1, self.layout.parameters - arena.size * units)) // units * units
+        # what is larger than the data comes in equal parts
+        parts = -(-arena.size * units // self.layout.parameters)
+        for part in range(parts):
+            low = arena.size * part // parts
+            words = arena.size * (part + 1) // parts - low
+            self._add(
+                Load(
+                    memory=arena.memory, bank=arena.bank, offset=arena.low + low, dram=first if parts == 1 else 0,
+                    words=words, word_stride=1,
                 )
             )  # fmt: skip
-            assert added
-        self.prologue = len(self.instructions)
 
-    # ---- pieces
-
-    def _count(self, most: int) -> int:
-        return self.random.choice([1, 1, 2, 3, self.random.randint(1, most)]) if most > 1 else 1
-
-    def _loops(self, counts: tuple[int, ...], limits: tuple[int, ...], unique: bool) -> list[int] | None:
-        """Strides, outermost first, within limits; for results such that no word comes twice."""
-        strides = []
-        reach = 1
-        for count, limit in zip(reversed(counts), reversed(limits), strict=True):
-            if unique:
-                stride = reach + self.random.choice([0, 0, 0, 1, 3])
-                reach = stride * (count - 1) + reach
-                stride *= self.random.choice([1, 1, 1, -1])
-            else:
-                stride = self.random.choice([0, 1, 1, 2, reach, -1, self.random.randint(-8, 8)])
-                reach += abs(stride) * (count - 1)
-            if abs(stride) >= limit:
-                return None
-            strides.append(stride)
-        return strides[::-1]
-
-    def _place(
-        self, memory: Memory, counts: tuple[int, ...], strides: list[int], wrap: bool = True
-    ) -> tuple[_Arena, int, int] | None:
-        """(arena, offset, wrap) at which the loops stay within an arena."""
-        arena = self.random.choice(self.arenas[memory])
-        low = sum(min(0, (count - 1) * stride) for count, stride in zip(counts, strides, strict=True))
-        high = sum(max(0, (count - 1) * stride) for count, stride in zip(counts, strides, strict=True))
-        if wrap and self.random.random() < 0.25:
-            for size in self.random.sample([2, 3, 4, 5], 4):
-                start = -(-arena.low >> size) << size
-                if start + (1 << size) <= arena.low + arena.size and high - low < 1 << size:
-                    return arena, start + self.random.randrange(1 << size), size
-        if high - low >= arena.size:
-            return None
-        first = self.random.choice([0, arena.size - 1 - (high - low), self.random.randrange(arena.size - (high - low))])
-        return arena, arena.low + first - low, 0
-
-    def _parameters(self, operation: Operation, blocks: int, height: int, width: int) -> int:
-        """Write a descriptor and parameters to DRAM, load them to PAR, and return the PAR word."""
-        config, random = self.config, self.random
-        words = [self._descriptor(operation)]
-        probe = Vector(operation=operation, window_height=height, window_width=width)
-        generator = np.random.default_rng(random.getrandbits(64))
-        fixed = operation in (Operation.REQUANTIZE_FIXED, Operation.DEPTHWISE_FIXED)
-        count = parameter_words(config, probe)
-        for _ in range(blocks if count else 0):
-            if config.dtype == "bf16":
-                words.append(random_floats(generator, config.array).reshape(1, -1))
-                if operation is Operation.DEPTHWISE:
-                    taps = random_halves(generator, height * width * config.array)
-                    words.append(pack_taps(config, taps.reshape(-1, config.array)))
-                continue
-            ties = random.random() < 0.4  # small sums, scaled by exact powers of two: many halves
-            span = 1 << 9 if ties else random.choice([1 << 8, 1 << 20, (1 << 31) - 1])
-            words.append(generator.integers(-span, span, (1, config.array)).astype(np.int32).view(np.uint32))
-            if fixed:
-                right = (-8, 1) if ties else (-20, 6)
-                factor = (
-                    np.full((1, config.array), 1 << 30)
-                    if ties
-                    else generator.integers(1 << 30, 1 << 31, (1, config.array))
-                )
-                words.append(factor.astype(np.uint32))
-                words.append(generator.integers(*right, (1, config.array)).astype(np.int32).view(np.uint32))
-            else:
-                scale = generator.uniform(0.5, 2.0, (1, config.array)) * 2.0 ** -random.randint(0, 30)
-                if ties:
-                    scale = 2.0 ** -generator.integers(1, 9, (1, config.array)).astype(np.float64)
-                words.append(scale.astype(np.float32).view(np.uint32))
-            if operation in (Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED):
-                taps = generator.integers(-128, 128, (height * width, config.array)).astype(np.int8)
-                words.append(pack_taps(config, taps))
-        image = np.concatenate(words)
-        size = len(image)
-        units = config.wide_word_units
-        place = self.parameter_next
-        self.parameter_next += size * units
-        if self.parameter_next > self.store_low or size > config.par_depth:
-            raise _Full
-        start = place * config.word_bytes
-        self.memory[start : start + image.nbytes] = image.view(np.uint8).reshape(-1)
-        offset = random.choice([0, config.par_depth - size, random.randrange(config.par_depth - size + 1)])
-        self._add(Load(memory=Memory.PAR, offset=offset, dram=place, words=size, word_stride=1))
-        return offset
-
-    def _descriptor(self, operation: Operation) -> NDArray[np.uint32]:
+    def _accumulator(self) -> int:
+        """int32 bits: any, or such that sums pass the ends."""
         random = self.random
-        values: dict[str, float | int] = {}
-        if self.config.dtype == "bf16":
-            generator = np.random.default_rng(random.getrandbits(64))
-            names = [field.name for field in descriptor_lanes(self.config, operation)]
-            values = dict(zip(names, random_floats(generator, len(names)).view(np.float32), strict=True))
-            if "low" in values and random.random() < 0.7:
-                limits = random.choice([(-6.0, 6.0), (0.0, np.inf), (-np.inf, np.inf), (np.nan, np.nan)])
-                values["low"], values["high"] = limits
-            return encode_descriptor(self.config, operation, values)
-        ties = random.random() < 0.5
-        for field in descriptor_lanes(self.config, operation):
-            if field.is_float and ties:  # exact, so that halves come up
-                values[field.name] = (
-                    random.randint(-64, 64) / 2
-                    if field.name == "offset"
-                    else random.choice([-1, 1, 1])
-                    * 2.0 ** (random.randint(-9, -1) if field.name == "multiplier" else random.randint(-3, 0))
-                )
-            elif field.is_float:
-                values[field.name] = random.choice([-1, 1, 1]) * random.uniform(0.5, 2) * 2.0 ** random.randint(-12, 3)
-            elif field.name == "value":  # of FILL, also around the ends of int8, where CONVERT begins to clamp
-                near = random.choice([-129, -128, 127, 128, 128])
-                values[field.name] = random.choice([near, near, random.randrange(-(1 << 31), 1 << 31)])
-            elif field.name.endswith("multiplier"):
-                values[field.name] = random.randrange(1 << 30, 1 << 31)
-            elif field.name.endswith("shift") and field.signed:
-                values[field.name] = random.randint(-15, 3)
-            elif field.name == "left_shift":
-                values[field.name] = random.randint(0, 20)
-            elif field.name in ("low", "high"):
-                continue
-            elif field.width == 10:
-                values[field.name] = random.randint(-256, 255)
-            else:
-                low = -(1 << (field.width - 1)) if field.signed else 0
-                values[field.name] = random.randrange(low, low + (1 << field.width))
-        fields = {field.name: field for field in descriptor_lanes(self.config, operation)}
-        if "low" in fields:
-            low, high = (-128, 127)
-            if fields["low"].width == 10 and values["out_unsigned"]:
-                low, high = 0, 255
-            if random.random() < 0.3:
-                low, high = sorted((random.randint(low, high), random.randint(low, high)))
-            values["low"], values["high"] = low, high
-        return encode_descriptor(self.config, operation, values)
+        totals = [target.total for target in self.targets if target.total is not None]
+        if totals:
+            return random.choice(totals)
+        if not self.extremes:
+            return random.choice([random.randint(-300, 300), random.getrandbits(32)])
+        end = random.choice([(1 << 31) - 1, -(1 << 31)])
+        return end - random.choice([0, 1, 2, 3, random.randrange(1 << 16)]) * (1 if end > 0 else -1)
 
-    # ---- instructions
+    # ---- directed
 
-    def _load(self) -> bool:
-        random = self.random
-        memory = random.choice([Memory.ACT, Memory.ACT, Memory.WGT])
-        pads = [random.choice([0, 0, 0, 1, 2]) for _ in range(4)]
-        rows, words, planes = self._count(5), self._count(20), self._count(3)
-        counts = (planes, pads[0] + rows + pads[1], pads[2] + words + pads[3])
-        strides = self._loops(counts, (32768,) * 3, unique=True)
-        if strides is None or (place := self._place(memory, counts, strides)) is None:
+    def _reach(self, target: Target) -> bool:
+        """Add what reaches a target, if some tries find it."""
+        if target.queue is not None:
+            return self._fill_queue(target.queue)
+        wish = _wish(target)
+        if wish is None:
             return False
-        arena, offset, wrap = place
-        from_store = random.random() < 0.3
-        low, size = (self.store_low, _DRAM_WORDS) if from_store else (0, self.data_words)
-        row_stride = random.choice([words, words, 0, random.randint(-40, 200)])
-        plane_stride = random.choice([rows * words, random.randint(-300, 600)])
-        page = 4096 // self.config.word_bytes
-        dram = low + random.choice([random.randrange(size), page - random.randint(0, 20), size - words])
-        return self._add(
-            Load(
-                memory=memory, bank=arena.bank, offset=offset, wrap=wrap, dram=max(low, dram),
-                planes=planes, rows=rows, words=words,
-                plane_stride=strides[0], row_stride=strides[1], word_stride=strides[2],
-                dram_plane_stride=plane_stride, dram_row_stride=row_stride,
-                pad_top=pads[0], pad_bottom=pads[1], pad_left=pads[2], pad_right=pads[3],
-                pad_value=random.randrange(1 << 8 * self.config.element_bytes),
-            )
-        )  # fmt: skip
-
-    def _store(self) -> bool:
-        random = self.random
-        counts = (self._count(3), self._count(5), self._count(24))
-        strides = self._loops(counts, (32768,) * 3, unique=False)
-        if strides is None or (place := self._place(Memory.ACT, counts, strides)) is None:
+        working = self._work_meanwhile(target.beside) if target.beside is not None else None
+        masks = {name: wish.fields[name] for name in ("wait", "signal", "drain") if name in wish.fields}
+        engine = wish.kind.engine
+        assert engine is not None
+        fresh = {other: self._cheap(other) for other in ENGINES if masks.get("wait", 0) >> other & 1}
+        tries = range(3 * _MOST_TRIES)
+        found = working is not None and any(self._try(wish, partial(_at_once, self.config, working)) for _ in tries)
+        if not found and not any(self._try(wish) for _ in tries):
             return False
-        arena, offset, wrap = place
-        page = 4096 // self.config.word_bytes
-        row_stride = counts[2] + random.choice([0, 0, 1, random.randint(0, 50)])
-        plane_stride = row_stride * counts[1] + random.choice([0, 0, random.randint(0, 90)])
-        dram = self.store_low + random.choice([random.randrange(_DRAM_WORDS), page - random.randint(0, 20)])
-        return self._add(
-            Store(
-                bank=arena.bank, offset=offset, wrap=wrap, dram=dram,
-                planes=counts[0], rows=counts[1], words=counts[2],
-                plane_stride=strides[0], row_stride=strides[1], word_stride=strides[2],
-                dram_plane_stride=plane_stride, dram_row_stride=row_stride,
-            )
-        )  # fmt: skip
+        index = len(self.instructions) - 1
+        if masks.get("drain"):
+            self.order.drain(index)
+        for earlier in fresh.values():
+            if earlier is not None:
+                self.order.after(index, earlier)
+        for other in ENGINES:
+            if masks.get("signal", 0) >> other & 1:
+                later = self._cheap(other)
+                if later is not None:
+                    self.order.after(later, index)
+        return True
 
-    def _matrix(self) -> bool:
-        random = self.random
-        size = self.config.array
-        previous = next((one for one in reversed(self.instructions) if isinstance(one, Matrix)), None)
-        wgt = random.choice(self.arenas[Memory.WGT])
-        tiles = wgt.size // size
-        reduction = [self._count(2), self._count(2), self._count(3)]
-        blocks, height, width = self._count(3), self._count(5), self._count(8)
-        if blocks * reduction[0] * reduction[1] * reduction[2] > tiles:
-            return False
-        act_counts = (*reduction, height, width)
-        act_strides = self._loops(act_counts, (32768,) * 4 + (1024,), unique=False)
-        acc_counts = (blocks, height, width)
-        acc_strides = self._loops(acc_counts, (32768, 32768, 1024), unique=True)
-        if act_strides is None or acc_strides is None:
-            return False
-        act = self._place(Memory.ACT, act_counts, act_strides)
-        acc = self._place(Memory.ACC, acc_counts, acc_strides, wrap=False)
-        if act is None or acc is None:
-            return False
-        words = blocks * reduction[0] * reduction[1] * reduction[2] * size
-        fields = dict(
-            accumulate=random.randint(0, 1),
-            act_bank=act[0].bank, act_offset=act[1], act_wrap=act[2],
-            wgt_offset=wgt.low + random.randrange(wgt.size - words + 1),
-            acc_bank=acc[0].bank, acc_offset=acc[1],
-            channels=reduction[0], kernel_height=reduction[1], kernel_width=reduction[2],
-            height=height, width=width, blocks=blocks,
-            act_stride_channel=act_strides[0], act_stride_kernel_y=act_strides[1],
-            act_stride_kernel_x=act_strides[2], act_stride_y=act_strides[3], act_stride_x=act_strides[4],
-            acc_stride_block=acc_strides[0], acc_stride_y=acc_strides[1], acc_stride_x=acc_strides[2],
-        )  # fmt: skip
-        if previous is not None and random.random() < 0.3:
-            # walk the accumulators as the last one did: no drain is needed
-            same = ("acc_bank", "acc_offset", "acc_stride_block", "acc_stride_y", "acc_stride_x")
-            if (blocks, height, width) == (previous.blocks, previous.height, previous.width):
-                fields.update({name: getattr(previous, name) for name in same}, accumulate=1)
-        return self._add(Matrix(**fields))
+    def _cheap(self, engine: Engine, others: Sequence[Instruction] = ()) -> int | None:
+        """Add a short instruction that does not depend on others; its index."""
+        wish = Wish(_KINDS[engine], _SHORT[engine])
+        for _ in range(_MOST_TRIES):
+            if self._try(wish, partial(_independent_of, self.config, others)):
+                return len(self.instructions) - 1
+        return None
 
-    def _swept(self) -> tuple[int, int]:
-        """Rows and columns of about as many results as a sweep goes over, or as it needs not to wait."""
-        timing = Timing(self.config)
-        near = self.random.choice([timing.sweep_cycles // timing.requantise_passes, timing.sweep_words])
-        results = max(1, near + self.random.choice([-2, -1, 0, 1, 1, 1, 2, 9]))
-        rows = [rows for rows in range(1, 9) if results % rows == 0]
-        height = self.random.choice(rows)
-        return height, results // height
+    def _work_meanwhile(self, engine: Engine, others: Sequence[Instruction] = ()) -> Instruction | None:
+        """Add a long instruction of an engine, that does not depend on others."""
+        for _ in range(_MOST_TRIES):
+            wish = Wish(_KINDS[engine], self._long(engine))
+            if self._try(wish, partial(_independent_of, self.config, others)):
+                return self.instructions[-1]
+        return None
 
-    def _vector(self) -> bool:
+    def _long(self, engine: Engine) -> dict[str, int]:
         random, config = self.random, self.config
-        operation = random.choice(operations_of(config))
-        blocks, height, width = self._count(3), self._count(4), self._count(9)
-        windowed = operation in (Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED)
-        tall, wide = (
-            (random.randint(1, min(3, config.max_window)), random.randint(1, min(4, config.max_window)))
-            if windowed
-            else (1, 1)
-        )
-        if windowed and config.dtype == "bf16" and random.random() < 0.5:
-            height, width = self._swept()
-        if windowed and random.random() < 0.1:
-            tall, wide, height, width = random.choice([1, config.max_window]), config.max_window, 1, 2
-        either = (Memory.ACT, Memory.ACC)
-        a_memory, out_memory = Memory.ACT, Memory.ACT
-        if operation in (Operation.REQUANTIZE, Operation.REQUANTIZE_FIXED):
-            a_memory = Memory.ACC
-        elif operation is Operation.COPY:
-            a_memory = out_memory = random.choice(either)
-        elif operation is Operation.CONVERT:
-            a_memory = random.choice(either)
-            out_memory = either[a_memory == Memory.ACT]
-        elif operation in (Operation.SUM, Operation.FILL):
-            a_memory, out_memory = random.choice(either), random.choice(either)
-            if operation is Operation.FILL:
-                a_memory = Memory.ACT
-        fields: dict = {"operation": operation, "blocks": blocks, "height": height, "width": width}
-        counts = (blocks, height, width)
-        if windowed:
-            step = random.choice([1, 1, 2, random.randint(1, 5)])
-            strides = self._loops((*counts[:2], tall, (width - 1) * step + wide), (32768, 32768, 32768, 1024), False)
-            if strides is None:
+        if engine is Engine.LOAD:
+            memory = random.choice([Memory.ACT, Memory.WGT])
+            return {"memory": memory, "words": min(bank_depth(config, memory)[1], random.randint(300, 1500))}
+        if engine is Engine.MATRIX:
+            return {"channels": random.randint(100, 400)}
+        if engine is Engine.STORE:
+            return {"words": random.randint(300, 1500)}
+        operation = random.choice([Operation.SUM, Operation.COPY, Operation.MAX])
+        if operation is Operation.COPY:
+            return {"operation": operation, "width": min(config.acc_depth, random.randint(300, 1000))}
+        size = config.max_window
+        return {
+            "operation": operation, "window_height": size, "window_width": size, "width": min(config.acc_depth, 60),
+        }  # fmt: skip
+
+    def _fill_queue(self, engine: Engine) -> bool:
+        """Add more instructions of an engine in a row than its queue has places, short and long ones."""
+        random = self.random
+        for _ in range(self.config.queue_depth + random.randint(2, 12)):
+            long = self._long(engine) if random.random() < 0.05 else _SHORT[engine]
+            if not any(self._try(Wish(_KINDS[engine], long)) for _ in range(_MOST_TRIES)):
                 return False
-            source = self._place(
-                a_memory, (*counts[:2], tall, (width - 1) * step + wide), strides, a_memory is Memory.ACT
-            )
-            fields |= {
-                "a_stride_block": strides[0], "a_stride_y": strides[1], "window_height": tall,
-                "window_width": wide, "window_step": step, "window_stride_y": strides[2],
-                "window_stride_x": strides[3],
-            }  # fmt: skip
-        else:
-            strides = self._loops(counts, (32768, 32768, 1024), unique=False)
-            if strides is None:
-                return False
-            source = self._place(a_memory, counts, strides)
-            if operation is not Operation.FILL:
-                fields |= dict(zip(("a_stride_block", "a_stride_y", "a_stride_x"), strides, strict=True))
-        out_strides = self._loops(counts, (32768, 32768, 1024), unique=True)
-        if source is None or out_strides is None:
-            return False
-        out = self._place(out_memory, counts, out_strides)
-        if out is None:
-            return False
-        wraps = {"a": source[2], "out": out[2], "b": 0}
-        if operation is Operation.FILL:
-            wraps["a"] = 0
-        else:
-            fields |= {"a_memory": a_memory, "a_bank": source[0].bank, "a_offset": source[1]}
-        fields |= {"out_memory": out_memory, "out_bank": out[0].bank, "out_offset": out[1]}
-        fields |= dict(zip(("out_stride_block", "out_stride_y", "out_stride_x"), out_strides, strict=True))
-        if operation in TWO_SOURCE_OPERATIONS:
-            strides = self._loops(counts, (32768, 32768, 1024), unique=False)
-            if strides is None or (second := self._place(Memory.ACT, counts, strides)) is None:
-                return False
-            wraps["b"] = second[2]
-            fields |= {"b_memory": Memory.ACT, "b_bank": second[0].bank, "b_offset": second[1]}
-            fields |= dict(zip(("b_stride_block", "b_stride_y", "b_stride_x"), strides, strict=True))
-        sizes = {size for size in wraps.values() if size}
-        if len(sizes) > 1:
-            return False
-        fields["wrap"] = max(sizes, default=0)
-        fields |= {f"{side}_wrap": int(size > 0) for side, size in wraps.items()}
-        probe = Vector(**fields)
-        if _unsound(config, probe, self.memory.size):
-            return False
-        needs = operation not in (Operation.MAX, Operation.COPY, Operation.CONVERT)
-        if operation is Operation.SUM and out_memory is Memory.ACC:
-            needs = False
-        if needs:
-            try:
-                fields["parameters"] = self._parameters(operation, blocks, tall, wide)
-            except _Full:
-                return False
-        return self._add(Vector(**fields))
+        return True
+
+    def _flood(self, source: Engine) -> None:
+        """Let an engine give as many tokens as the counters hold, before any is taken; then all are taken."""
+        others = [other for other in ENGINES if other is not source]
+        # what each has to wait for anyway comes first, and the source waits for it
+        first: dict[Engine, int] = {}
+        copies: dict[Engine, Instruction] = {}
+        for engine in ENGINES:
+            index = self._cheap(engine, list(copies.values()))
+            if index is None:
+                return
+            first[engine], copies[engine] = index, self.instructions[index]
+        givers = [self._add(copies[source])]
+        for other in others:
+            self.order.after(givers[0], first[other])
+        givers += [self._add(copies[source], plain=True) for _ in range(TOKEN_LIMIT - 1)]
+        working: list[Instruction] = []
+        for other in others:
+            # as long as the last tokens take to come
+            long = self._work_meanwhile(other, [*working, *(copies[one] for one in ENGINES if one is not other)])
+            if long is not None:
+                working.append(long)
+            for number, giver in enumerate(givers):
+                taker = self._add(copies[other], plain=True)
+                if number == 0:
+                    self.order.drain(taker)
+                self.order.after(taker, giver)
 
 
-class _Full(Exception):
-    """The DRAM's parameter area is used up."""
+_SHORT: dict[Engine, dict[str, int]] = {
+    Engine.LOAD: {"memory": Memory.ACT, "planes": 1, "rows": 1, "words": 1, "pad_top": 0, "pad_bottom": 0,
+                  "pad_left": 0, "pad_right": 0},
+    Engine.MATRIX: {"blocks": 1, "channels": 1, "kernel_height": 1, "kernel_width": 1, "height": 1, "width": 1},
+    Engine.VECTOR: {"operation": Operation.COPY, "blocks": 1, "height": 1, "width": 1},
+    Engine.STORE: {"planes": 1, "rows": 1, "words": 1},
+}  # fmt: skip
 
 
-def _unsound(config: NpuConfig, instruction: Instruction, dram_bytes: int) -> bool:
-    """Whether the judge refuses the instruction even by itself (what it reads counts as written)."""
-    findings = judge(config, (instruction, End()), dram_bytes, [(0, dram_bytes)])
-    return any(finding.rule != "unwritten" for finding in findings)
+def _read_operands(wish: Wish) -> list[tuple[str, str, Memory | None]]:
+    """(prefix of its fields, its ring's field, memory) of each operand that a kind of instruction reads."""
+    if wish.kind is Store:
+        return [("", "wrap", Memory.ACT)]
+    if wish.kind is Matrix:
+        return [("act_", "act_wrap", Memory.ACT), ("wgt_", "wgt_wrap", Memory.WGT)]
+    if wish.kind is Vector:
+        found: list[tuple[str, str, Memory | None]] = []
+        if wish.ring in ("", "a"):
+            memory = wish.fields.get("a_memory")
+            found.append(("a_", "wrap", None if memory is None else Memory(memory)))
+        if wish.ring in ("", "b"):
+            found.append(("b_", "wrap", Memory.ACT))
+        return found
+    return []
+
+
+def _independent(config: NpuConfig, one: Instruction, other: Instruction) -> bool:
+    """Whether neither writes a word that the other touches."""
+    return not any(
+        (mine.write or theirs.write)
+        and (mine.memory, mine.bank) == (theirs.memory, theirs.bank)
+        and mine.extent[0] <= theirs.extent[1]
+        and theirs.extent[0] <= mine.extent[1]
+        for mine in operands(config, one)
+        for theirs in operands(config, other)
+    )
+
+
+def _independent_of(config: NpuConfig, others: Sequence[Instruction], made: Instruction) -> bool:
+    return all(_independent(config, made, one) for one in others)
+
+
+def _at_once(config: NpuConfig, one: Instruction, other: Instruction) -> bool:
+    """Whether two instructions can run at the same time: besides, no port is wanted by both."""
+    return _independent(config, one, other) and not any(
+        mine.write == theirs.write
+        and (mine.memory, mine.bank) == (theirs.memory, theirs.bank)
+        and mine.memory in (Memory.ACT, Memory.ACC)
+        for mine in operands(config, one)
+        for theirs in operands(config, other)
+    )

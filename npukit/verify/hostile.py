@@ -6,21 +6,24 @@ next program must be right, on memories and registers that are full of what the 
 """
 
 import enum
+from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from npukit.driver.device import DeviceError, error_text, reset_core
 from npukit.driver.rtl_device import RtlDevice
 from npukit.driver.surroundings import Surroundings
+from npukit.isa.instructions import Load, Store
 from npukit.isa.registers import address_of
 from npukit.sim.dram import DramModel
 from npukit.sim.timing import simulate_timing
-from npukit.verify.compare import Outcome, compare_program, start_program
+from npukit.verify.compare import compare_program, start_program
 from npukit.verify.generator import RandomProgram, random_program
 
-__all__ = ["Interruption", "hostile_run", "hostile_share", "interrupt", "random_surroundings"]
+__all__ = ["HostileRun", "Interruption", "hostile_run", "hostile_share", "random_surroundings"]
 
-_SHARE = 5
-"""Every fifth random program is followed by a hostile run."""
+_SHARE = 3
+"""Every third random program is followed by a hostile run."""
 
 
 class Interruption(enum.Enum):
@@ -29,6 +32,16 @@ class Interruption(enum.Enum):
     SOFT_RESET = "reset by the register"
     PIN_RESET = "reset by the pin"
     BUS_ERROR = "bus error"
+
+
+@dataclass(frozen=True)
+class HostileRun:
+    """What happened to the program that was interrupted, and what was wrong then or with the next one: None, or as
+    `Outcome.first`."""
+
+    happened: str
+    first: dict[str, Any] | None = None
+    bits: int = 0
 
 
 def random_surroundings(random: Random, errors_per_mille: int = 0) -> Surroundings:
@@ -42,25 +55,33 @@ def random_surroundings(random: Random, errors_per_mille: int = 0) -> Surroundin
     )
 
 
-def interrupt(device: RtlDevice, made: RandomProgram, how: Interruption, random: Random) -> str:
-    """Start a program in random surroundings, end it that way at a random cycle, and reset the core.
+def _interrupt(device: RtlDevice, made: RandomProgram, how: Interruption, random: Random) -> str:
+    """Start a program, end it that way, and reset the core; what became of the program.
 
-    Returns:
-        What became of the program, for a count of outcomes.
+    A bus error may come from the start on. Before a reset the program runs in the reference DRAM up to a cycle around
+    the start of one of its instructions, mostly one that uses the bus, and some cycles in a bus that is almost deaf:
+    so addresses, data and responses of all kinds wait when the reset comes.
 
     Raises:
         DeviceError: the core broke a rule of its buses, did not end its bursts, or was not reset.
     """
-    errors = random.choice([5, 50, 500]) if how is Interruption.BUS_ERROR else 0
-    device.surround(random_surroundings(random, errors))
-    cycles = simulate_timing(device.config, made.instructions, DramModel(latency=1)).cycles
-    device.max_cycles = 400 * (cycles + 10_000)
-    start_program(device, made.instructions, made.memory)
+    dram = DramModel(latency=random.choice([1, 20, 100]))
+    schedule = simulate_timing(device.config, made.instructions, dram)
+    device.max_cycles = 400 * (schedule.cycles + 10_000)
+    device.surround(None)
+    device.set_dram(dram)
     if how is Interruption.BUS_ERROR:
+        device.surround(random_surroundings(random, random.choice([5, 50, 500])))
+        start_program(device, made.instructions, made.memory, made.placement)
         device.wait(60.0)
         stopped = "ended in an error" if error_text(device) is not None else "ran to its end"
     else:
-        device.step(random.randrange(2 * cycles))
+        kind = random.choice([Load, Store, Store, object])
+        chosen = [index for index, one in enumerate(made.instructions) if isinstance(one, kind)] or [0]
+        start_program(device, made.instructions, made.memory, made.placement)
+        device.step(max(0, int(schedule.start[random.choice(chosen)]) + random.randint(-3, 12)))
+        device.surround(Surroundings(seed=random.getrandbits(64), stall_percent=random.choice([0, 50, 90, 98])))
+        device.step(random.randrange(60))
         stopped = "ran" if device.running else "had ended"
     if how is Interruption.PIN_RESET:
         device.reset()
@@ -72,37 +93,35 @@ def interrupt(device: RtlDevice, made: RandomProgram, how: Interruption, random:
     return f"{how.value}: {stopped}"
 
 
-def hostile_run(device: RtlDevice, seed: str, how: Interruption | None = None) -> tuple[str | None, Outcome]:
+def hostile_run(device: RtlDevice, seed: str, how: Interruption | None = None) -> HostileRun:
     """Interrupt a random program, if asked to, and run another one without a reset by the pin.
 
     That one runs in random surroundings, where its bits are compared, or in the reference DRAM, cycles included. The
     device has friendly surroundings afterwards.
-
-    Returns:
-        The interruption's outcome, and what differed.
     """
     random = Random(f"{seed}/hostile")
+    happened = "not interrupted"
     try:
-        happened = None if how is None else interrupt(device, random_program(device.config, f"{seed}/0"), how, random)
+        if how is not None:
+            try:
+                happened = _interrupt(device, random_program(device.config, f"{seed}/0"), how, random)
+            except DeviceError as error:
+                return HostileRun(how.value, {"what": "error", "message": str(error)}, 1)
         hostile = random.random() < 0.7
         device.surround(random_surroundings(random) if hostile else None)
         made = random_program(device.config, f"{seed}/1")
         dram = DramModel(latency=random.choice([1, 20, 100]))
-        return happened, compare_program(
-            device, made.instructions, made.memory, dram, reset=False, hostile=hostile
-        )  # fmt: skip
+        found = compare_program(
+            device, made.instructions, made.memory, dram, placement=made.placement, reset=False, hostile=hostile
+        )
+        return HostileRun(happened, found.first, found.bits)
     finally:
         device.surround(None)
 
 
-def hostile_share(device: RtlDevice, seed: int, index: int) -> tuple[str, Outcome] | None:
-    """The hostile run that follows random program `index`, if one does: each kind in turn.
-
-    Returns:
-        The interruption's outcome, and what differed.
-    """
+def hostile_share(device: RtlDevice, seed: int, index: int) -> HostileRun | None:
+    """The hostile run that follows random program `index`, if one does: each kind in turn."""
     if index % _SHARE:
         return None
-    kinds = (None, *Interruption)
-    happened, outcome = hostile_run(device, f"{seed}/{index}", kinds[index // _SHARE % len(kinds)])
-    return happened or "not interrupted", outcome
+    kinds = (None, *Interruption, Interruption.SOFT_RESET)
+    return hostile_run(device, f"{seed}/{index}", kinds[index // _SHARE % len(kinds)])

@@ -100,6 +100,13 @@ class Order:
             else:
                 readers[engine, words] = index + 1
 
+    def drain(self, index: int) -> None:
+        """Let an instruction, the latest of its engine, wait until those before it have written everything."""
+        engine = self._engines[index]
+        assert self._of_engine[engine][-1] == index
+        self._drains[index] = 1
+        self._known[index][engine] = self._numbers[index]
+
     def after(self, index: int, earlier: int) -> None:
         """Let instruction `index` wait for an earlier one of another engine, unless it is known to have ended.
 

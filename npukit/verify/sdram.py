@@ -3,6 +3,7 @@
 from typing import Any
 
 from npukit.driver.rtl_device import RtlDevice
+from npukit.hw.toolchain import needs
 from npukit.hw.verilog import MODULE, component_verilog
 from npukit.isa.config import NpuConfig
 from npukit.sim.dram import AnyDram, DramModel, SdramDram
@@ -23,7 +24,8 @@ class SdramRtlDevice(RtlDevice):
 
     def __init__(self, config: NpuConfig, dram: SdramDram, **options: Any) -> None:
         dram.check(config)
-        from npukit.fpga.timed import SdramTimedCore, least_phase
+        with needs("rtl", "the hardware"):
+            from npukit.fpga.timed import SdramTimedCore, least_phase
 
         least = least_phase(dram.chip, dram.megahertz)
         assert dram.phase is not None

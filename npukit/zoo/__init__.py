@@ -17,6 +17,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from npukit.files import write_file
 from npukit.zoo.layers import VTA_LAYERS
 
 __all__ = ["ZOO", "ZooEntry", "digits_heldout", "load", "names", "write"]
@@ -126,9 +127,8 @@ def write(name: str, path: str | PathLike[str], precision: str = "int8", seed: i
         ValueError: as :func:`load`; then nothing is written.
         OSError: the file cannot be written.
     """
-    model = load(name, precision, seed)
     target = Path(path)
-    target.write_bytes(model)
+    write_file(target, load(name, precision, seed))
     return target
 
 

@@ -5,26 +5,29 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from npukit.hw.toolchain import cache_folder, source_digest, write_atomically
+from npukit.cache import cache_path, keep, read_kept
+from npukit.hw.toolchain import source_digest
 
 __all__ = ["synthetic"]
 
 
 def synthetic(name: str, precision: str, seed: int, progress: Callable[[str], None]) -> bytes:
     """The ONNX file of a network of `ARCHITECTURES`."""
-    folder = cache_folder("zoo")
-    path = folder / f"{name}-{precision}-{seed}-{_key()}.onnx"
-    if not path.exists():
-        # slow to import, and not needed for what is cached
-        from npukit.zoo.architectures import ARCHITECTURES
-        from npukit.zoo.quantise import quantise
+    path = cache_path("zoo", f"{name}-{precision}-{seed}-{_key()}.onnx")
+    kept = read_kept(path)
+    if kept is not None:
+        return kept
+    # slow to import, and not needed for what is kept
+    from npukit.zoo.architectures import ARCHITECTURES
+    from npukit.zoo.quantise import quantise
 
-        progress(f"making {name} with synthetic weights, once: some seconds")
-        builder, model = ARCHITECTURES[name](seed)
-        if precision == "int8":
-            model = quantise(model, builder.calibration)
-        write_atomically(path, model.SerializeToString(deterministic=True))
-    return path.read_bytes()
+    progress(f"making {name} with synthetic weights, once: some seconds")
+    builder, model = ARCHITECTURES[name](seed)
+    if precision == "int8":
+        model = quantise(model, builder.calibration)
+    data = model.SerializeToString(deterministic=True)
+    keep(path, data)
+    return data
 
 
 def _key() -> str:

@@ -10,6 +10,7 @@ from npukit.isa.config import PRESETS
 
 from npukit import zoo
 from npukit.errors import UsageError
+from npukit.files import OutputError
 from npukit.npufile import check_writable, read_model, write_artifact, write_bytes
 
 
@@ -48,11 +49,11 @@ def test_a_disk_that_is_full(tmp_path, monkeypatch) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"old")
 
-    def full(self, data) -> None:
+    def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(type(path), "write_bytes", full)
-    with pytest.raises(UsageError, match="cannot write .*: No space left on device"):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError, match="cannot write .*: No space left on device"):
         write_bytes(path, b"new")
     assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["f"]
 

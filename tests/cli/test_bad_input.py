@@ -1,6 +1,8 @@
 """Bad input: one clear line on stderr, exit code 2, no traceback."""
 
 import random
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -431,8 +433,51 @@ def test_input_file_that_is_none(npukit, small, tmp_path) -> None:
     files = {"text": b"hello", "empty": b"", "cut": whole[:-30], "half": whole[: len(whole) // 2]}
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-    for name in (*files, "array.npy", "objects.npz"):
+    for name in (*files, "array.npy"):
         npukit("run", small, "--input", tmp_path / name).refused(f"{tmp_path / name} is not a .npz file of arrays")
+    npukit("run", small, "--input", tmp_path / "objects.npz").refused("input image must be int8, not object")
+
+
+def _npy(head: str, data: bytes) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode() + data
+
+
+def test_inputs_are_checked_before_memory_is_taken_for_them(npukit, small, tmp_path) -> None:
+    """Little on disk, much when it is read: by its head the wrong input, or more than its head says."""
+    head = "{'descr': '|i1', 'fortran_order': False, 'shape': (%s), }"
+    size = 1 << 28
+    for name, text, message in (
+        ("large", head % f"{size},", f"input image must have the shape [2, 3, 6, 6], not [{size}]"),
+        ("longer", head % "2, 3, 6, 6", "longer.npz is not a .npz file of arrays, or it is damaged"),
+        ("huge", head % f"{1 << 62}, 4", f"must have the shape [2, 3, 6, 6], not [{1 << 62}, 4]"),
+    ):
+        with zipfile.ZipFile(tmp_path / f"{name}.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+            with file.open("image.npy", "w", force_zip64=True) as member:
+                member.write(_npy(text, b""))
+                for _ in range(size >> 24 if name != "huge" else 1):
+                    member.write(bytes(1 << 24))
+        tracemalloc.start()
+        try:
+            npukit("run", small, "--input", tmp_path / f"{name}.npz").refused(message)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 26
+        finally:
+            tracemalloc.stop()
+
+
+def test_an_input_file_with_a_wrong_checksum_or_a_name_twice(npukit, small, tmp_path) -> None:
+    array = _npy("{'descr': '|i1', 'fortran_order': False, 'shape': (2, 3, 6, 6), }", bytes(216))
+    with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(tmp_path / "twice.npz", "w") as file:
+        file.writestr("image.npy", array)
+        file.writestr("image.npy", array)
+    with zipfile.ZipFile(tmp_path / "damaged.npz", "w") as file:
+        file.writestr("image.npy", array + b"\x00")
+    data = (tmp_path / "damaged.npz").read_bytes()
+    assert data.count(array) == 1
+    (tmp_path / "damaged.npz").write_bytes(data.replace(array, array[:-1] + b"\x01"))
+    for name in ("twice.npz", "damaged.npz"):
+        npukit("run", small, "--input", tmp_path / name).refused(
+            f"{name} is not a .npz file of arrays, or it is damaged"
+        )
 
 
 # ---- options

@@ -16,6 +16,7 @@ from npukit.sim.dram import DramModel
 from npukit.sim.timing import simulate_timing
 
 from npukit import zoo
+from npukit.cache import read_kept, sealed
 from npukit.profiling.layers import timing_profile
 from npukit.profiling.occupancy import occupancy
 from npukit.profiling.roofline import roofline_svg
@@ -138,7 +139,7 @@ def test_levels(npukit, digits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert cycles[0] > cycles[1] >= cycles[2] == cycles[3]
     assert all(np.array_equal(one[name], outputs[0][name]) for one in outputs for name in outputs[0])
     files = sorted((tmp_path / "npukit" / "search").glob("*.json"))
-    found = [json.loads(kept.read_text()) for kept in files]
+    found = [json.loads(read_kept(kept) or b"") for kept in files]
     strategies, tiles = sorted(found, key=lambda one: "keep" not in next(iter(one)))
     assert min(value for value in strategies.values() if value) >= cycles[2]
     assert len(tiles) > 5 and all("kernel" in name for name in tiles)
@@ -188,7 +189,7 @@ def test_a_cache_of_something_else(content: str, digits, tmp_path: Path) -> None
     wanted = compile_model(model, CONFIG, optimize=2, search=search).programs[0].to_bytes()
     kept = tmp_path / "kept"
     for one in tmp_path.glob("*.json"):
-        one.write_text(content)
+        one.write_bytes(sealed(content.encode()))
         kept = one
     assert compile_model(model, CONFIG, optimize=2, search=search).programs[0].to_bytes() == wanted
     for folder in (tmp_path / "no" / "folder", kept):  # nothing can be kept there

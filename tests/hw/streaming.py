@@ -20,9 +20,11 @@ import numpy as np
 from amaranth.hdl import Shape, Value
 from amaranth.lib import wiring
 from amaranth.sim import Simulator, SimulatorContext
-from npukit.hw.toolchain import ToolError, cache_folder, find_tool, tail, write_atomically
+from npukit.hw.toolchain import ToolError, find_tool, tail
 from npukit.hw.verilog import INSTALL, component_verilog
 from numpy.typing import ArrayLike, NDArray
+
+from npukit.cache import cache_folder, is_whole, keep
 
 __all__ = ["Stream", "missing_tool", "simulate"]
 
@@ -225,10 +227,10 @@ def _library(verilog: str, harness: str) -> Path:
     library = folder / "dut.so"
     with open(folder / "lock", "w") as lock, tempfile.TemporaryDirectory() as work:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if library.exists():
+        if is_whole(library):
             return library
-        write_atomically(Path(work, "dut.v"), verilog)
-        write_atomically(Path(work, "harness.cpp"), harness)
+        Path(work, "dut.v").write_text(verilog)
+        Path(work, "harness.cpp").write_text(harness)
         options = [
             "--prefix",
             "Vdut",
@@ -244,8 +246,5 @@ def _library(verilog: str, harness: str) -> Path:
         _run([*verilator, *FLAGS, *options, "dut.v", "harness.cpp"], work)
         settings = (*MAKE, f"CXX={compiler}", f"LINK={compiler}", f"PERL={find_tool('perl', APT)}")
         _run([make, "-C", "model", "-f", "Vdut.mk", *settings, f"PYTHON3={sys.executable}"], work)
-        built = Path(work, "model", "dut.so").read_bytes()
-        part = library.with_suffix(".part")
-        part.write_bytes(built)
-        os.replace(part, library)
+        assert keep(library, Path(work, "model", "dut.so").read_bytes())
     return library

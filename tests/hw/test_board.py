@@ -258,6 +258,37 @@ def test_refused_and_damaged() -> None:
     assert answers[3:] == [b"E", b"K"] and memory == {0xFFC: 7, 0x10: 9}
 
 
+def damaged(command: bytes, place: int) -> list[tuple[bytes, int, int]]:
+    """A command of which one byte has a wrong stop bit, and time to be quiet behind it."""
+    return [(command[:place], 1, 1), (command[place : place + 1], 0, 1), (command[place + 1 :], 1, 400)]
+
+
+@pytest.mark.parametrize("place", [0, 1, 5, 8, 11, 14])
+def test_nothing_is_written_behind_a_damaged_byte(place: int) -> None:
+    """It may be any part of a command: what follows must not be taken for another part."""
+    command = write(0x100, [1, 2])
+    answers, memory = bridge([*damaged(command, place), (write(0x200, [3]) + read(0x200, 1), 1, 500)])
+    assert answers[:3] == [b"", b"", b"E"]
+    assert memory == ({0x100: 1} if place > 10 else {}) | {0x200: 3}
+    assert answers[3] == b"K" + struct.pack("<I", 3) + b"K"
+
+
+def test_more_bytes_than_there_is_room_for() -> None:
+    """Commands sent while long answers are on their way: a first part of them is carried out, and the end says E."""
+    commands = [*[read(0, 6)] * 8, *[write(0x100 + 4 * one, [one + 1]) for one in range(12)]]
+    answers, memory = bridge([(b"".join(commands), 1, 4000), (write(0x200, [3]), 1, 300)])
+    reads, end = divmod(len(answers[0]), 25)
+    assert 1 <= reads <= 8 and answers[0] == (bytes(24) + b"K") * reads + b"K" * (end - 1) + b"E"
+    assert memory == {0x100 + 4 * one: one + 1 for one in range(end - 1)} | {0x200: 3}
+    assert answers[1] == b"K" and end < 13
+
+
+def test_an_answer_is_that_of_its_own_command() -> None:
+    """A damaged byte that comes while an answer is on its way does not spoil that one."""
+    answers, _ = bridge([(read(0, 6), 1, 1), (b"R", 0, 2000)])
+    assert b"".join(answers) == bytes(24) + b"K" + b"E"
+
+
 def test_baud_rates() -> None:
     with pytest.raises(ValueError, match="921600 baud is 7.8 % off at 2.0 MHz"), warnings.catch_warnings():
         warnings.simplefilter("ignore")

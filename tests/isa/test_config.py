@@ -150,12 +150,15 @@ def test_toml_with_a_base(tmp_path: Path) -> None:
         ("base = 3\n", r"board.toml: base must be the name of a preset, not 3"),
         ("array = 5\n", r"board.toml: array must be a power of two from 4 to 64, not 5"),
         ("array = \n", r"board.toml is not a TOML file: "),
+        ("array = 8\rdtype = 'bf16'\n", r"board.toml is not a TOML file: "),
         ("array = 8.5\n", r"board.toml: array must be a whole number, not 8.5"),
+        pytest.param(f"array = {'9' * 5000}\n", r"board.toml is not a TOML file: Exceeds the limit", id="digits"),
+        pytest.param(f"array = {'[' * 2000}", "its values are nested too deeply", id="nested"),
     ],
 )
 def test_toml_errors_name_the_file(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "board.toml"
-    path.write_text(text)
+    path.write_bytes(text.encode())
     with pytest.raises(ConfigError, match=message):
         load_config(str(path))
 

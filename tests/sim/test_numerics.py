@@ -277,7 +277,7 @@ def test_add_of_any_bits(a: int, b: int, bits: tuple[int, int, int], oracles: Mo
 
 @given(value=st.integers(-(2**31), 2**31 - 1) | st.integers(-2, 2), bits=BITS)
 def test_multipliers_of_any_bits(value: int, bits: int, oracles: ModuleType) -> None:
-    multiplier = np.array(bits, np.uint32).view(np.float32)
+    multiplier = np.array([bits], np.uint32).view(np.float32)[0]
     requantized = numerics.requantize(np.array([value], np.int32), np.int32(0), multiplier, 3, -128, 127)
     total = oracles.to_float32(Fraction(value))
     scaled = round(oracles.to_24_bits(Fraction(total) * oracles.any_exponent(bits)))

@@ -1,0 +1,199 @@
+"""What VECTOR reads from PAR, as random words: ordinary ones, ties, numbers at their ends, any bits."""
+
+from collections.abc import Mapping
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npukit.isa.config import NpuConfig
+from npukit.isa.descriptors import (
+    LaneField,
+    block_parameters,
+    descriptor_lanes,
+    encode_descriptor,
+    pack_taps,
+)
+from npukit.isa.instructions import Operation
+from npukit.verify.values import SPECIAL, random_floats, random_halves
+
+__all__ = ["parameter_image"]
+
+_WHOLE = (-(1 << 31), -(1 << 31) + 1, -1, 0, 1, (1 << 31) - 1, 1 << 30, -(1 << 30))
+"""int32 values at which something changes."""
+_SHIFTS = (-128, -32, -31, -30, -1, 0, 1, 30, 31, 32, 127)
+
+
+def parameter_image(
+    config: NpuConfig, random: Random, operation: Operation, blocks: int, taps: int,
+    wanted: Mapping[str, int] | None = None,
+) -> NDArray[np.uint32]:  # fmt: skip
+    """Descriptor and parameters of `blocks` blocks with `taps` depthwise taps, uint32[words, array].
+
+    Args:
+        wanted: bits that fields of the descriptor must have, and, by the names of `block_parameters`, that some
+            lanes of a block's parameters must have.
+    """
+    generator = np.random.default_rng(random.getrandbits(64))
+    style = random.choices(["ordinary", "ties", "ends", "any"], [0.35, 0.4, 0.15, 0.1])[0]
+    wanted = wanted or {}
+    head = _descriptor(config, random, generator, operation, style, wanted)
+    words = [head]
+    names = block_parameters(config, operation)
+    for _ in range(blocks if names else 0):
+        for name in names:
+            row = _block_word(config, random, generator, name, operation, style)
+            if name in wanted:
+                row[0, generator.random(config.array) < 0.5] = np.uint32(wanted[name] & 0xFFFFFFFF)
+            words.append(row)
+        if operation in (Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED):
+            words.append(_taps(config, generator, taps, style))
+    return np.concatenate(words)
+
+
+def _taps(config: NpuConfig, generator: np.random.Generator, taps: int, style: str) -> NDArray[np.uint32]:
+    if config.dtype == "bf16":
+        return pack_taps(config, random_halves(generator, taps * config.array).reshape(-1, config.array))
+    values = generator.integers(-128, 128, (taps, config.array)).astype(np.int8)
+    if style == "ends":
+        values = generator.choice(np.array([-128, -128, -128, 127], np.int8), (taps, config.array))
+    return pack_taps(config, values)
+
+
+def _block_word(
+    config: NpuConfig, random: Random, generator: np.random.Generator, name: str, operation: Operation, style: str
+) -> NDArray[np.uint32]:
+    """A word of a block's parameters, uint32[1, array]."""
+    shape = (1, config.array)
+    if style == "any":
+        return generator.integers(0, 1 << 32, shape, np.uint32)
+    if config.dtype == "bf16":
+        return random_floats(generator, config.array).reshape(shape)
+    fixed = operation in (Operation.REQUANTIZE_FIXED, Operation.DEPTHWISE_FIXED)
+    if name == "bias":
+        if style == "ends":
+            return _choice(generator, _WHOLE, shape)
+        span = 1 << 9 if style == "ties" else random.choice([1 << 8, 1 << 20, (1 << 31) - 1])
+        return generator.integers(-span, span, shape).astype(np.int32).view(np.uint32)
+    if name == "shift":
+        if style == "ends":
+            return _choice(generator, _SHIFTS, shape)
+        low, high = (-8, 1) if style == "ties" else (-20, 6)
+        return generator.integers(low, high, shape).astype(np.int32).view(np.uint32)
+    assert name == "multiplier", name
+    if fixed:
+        if style == "ends":
+            return _choice(generator, _WHOLE, shape)
+        if style == "ties":
+            return np.full(shape, 1 << 30, np.uint32)
+        return generator.integers(1 << 30, 1 << 31, shape).astype(np.uint32)
+    if style == "ends":
+        return generator.choice(np.array(SPECIAL, np.uint32), shape)
+    scale = generator.uniform(0.5, 2.0, shape) * 2.0 ** -random.randint(0, 30)
+    if style == "ties":  # small sums, scaled by exact powers of two: many halves
+        scale = 2.0 ** -generator.integers(1, 9, shape).astype(np.float64)
+    return scale.astype(np.float32).view(np.uint32)
+
+
+def _choice(generator: np.random.Generator, values: tuple[int, ...], shape: tuple[int, int]) -> NDArray[np.uint32]:
+    return generator.choice(np.array(values, np.int64), shape).astype(np.int32).view(np.uint32)
+
+
+# ---- descriptors
+
+
+def _descriptor(
+    config: NpuConfig, random: Random, generator: np.random.Generator, operation: Operation, style: str,
+    wanted: Mapping[str, int],
+) -> NDArray[np.uint32]:  # fmt: skip
+    fields = descriptor_lanes(config, operation)
+    lanes = encode_descriptor(config, operation, {})
+    if style == "any":
+        lanes = generator.integers(0, 1 << 32, lanes.shape, np.uint32)
+    else:
+        flags = {field.name: random.getrandbits(1) for field in fields if field.width == 1}
+        limits = _limits(config, random, fields, flags, style)
+        for field in fields:
+            if field.name in flags:
+                bits = flags[field.name]
+            elif field.name in limits:
+                bits = limits[field.name]
+            elif field.is_float:
+                bits = _float_field(config, random, generator, field, style)
+            else:
+                bits = _whole_field(random, field, style)
+            _put(lanes, field, bits)
+    for field in fields:
+        if field.name in wanted and field.name not in block_parameters(config, operation):
+            _put(lanes, field, wanted[field.name])
+    return lanes
+
+
+def _put(lanes: NDArray[np.uint32], field: LaneField, bits: int) -> None:
+    """Write a field's bits; those above its width do not count."""
+    flat = lanes.reshape(-1)
+    mask = (1 << field.width) - 1
+    flat[field.lane] = int(flat[field.lane]) & ~(mask << field.lsb) & 0xFFFFFFFF | (bits & mask) << field.lsb
+
+
+def _limits(
+    config: NpuConfig, random: Random, fields: tuple[LaneField, ...], flags: Mapping[str, int], style: str
+) -> dict[str, int]:
+    """Bits of `low` and `high`, where an operation has them."""
+    both = {field.name: field for field in fields if field.name in ("low", "high")}
+    if not both:
+        return {}
+    if config.dtype == "bf16":
+        if random.random() >= 0.7:
+            return {}
+        pairs = [(-6.0, 6.0), (0.0, np.inf), (-np.inf, np.inf), (np.nan, np.nan)]
+        low, high = random.choice(pairs)
+        return {"low": int(np.float32(low).view(np.uint32)), "high": int(np.float32(high).view(np.uint32))}
+    if style == "ends" and random.random() < 0.5:
+        width = both["low"].width
+        ends = [-(1 << (width - 1)), -1, 0, 1, (1 << (width - 1)) - 1]
+        return {"low": random.choice(ends), "high": random.choice(ends)}
+    low, high = (0, 255) if both["low"].width == 10 and flags["out_unsigned"] else (-128, 127)
+    if random.random() < 0.3:
+        low, high = sorted((random.randint(low, high), random.randint(low, high)))
+    return {"low": low, "high": high}
+
+
+def _float_field(
+    config: NpuConfig, random: Random, generator: np.random.Generator, field: LaneField, style: str
+) -> int:
+    if config.dtype == "bf16":
+        return int(random_floats(generator, 1)[0])
+    if style == "ends":
+        return random.choice(SPECIAL)
+    if style == "ties":  # exact, so that halves come up
+        value = random.choice([-1, 1, 1]) * 2.0 ** random.randint(-3, 0)
+        if field.name == "offset":
+            value = random.randint(-64, 64) / 2
+        elif field.name == "multiplier":
+            value = random.choice([-1, 1, 1]) * 2.0 ** random.randint(-9, -1)
+    else:
+        value = random.choice([-1, 1, 1]) * random.uniform(0.5, 2) * 2.0 ** random.randint(-12, 3)
+    return int(np.float32(value).view(np.uint32))
+
+
+def _whole_field(random: Random, field: LaneField, style: str) -> int:
+    low = -(1 << (field.width - 1)) if field.signed else 0
+    high = low + (1 << field.width) - 1
+    if style == "ends":
+        return random.choice([low, high, *(one for one in (low + 1, -1, 0, 1, high - 1) if low <= one <= high)])
+    if field.name == "bias":
+        span = 1 << 9 if style == "ties" else random.choice([1 << 8, 1 << 20, (1 << 31) - 1])
+        return random.randint(-span, span)
+    if field.name == "value":  # of FILL, also around the ends of int8, where CONVERT begins to clamp
+        near = random.choice([-129, -128, 127, 128, 128])
+        return random.choice([near, near, random.randint(low, high)])
+    if field.name.endswith("multiplier"):
+        return random.randrange(1 << 30, 1 << 31)
+    if field.name.endswith("shift") and field.signed:
+        return random.randint(-15, 3)
+    if field.name == "left_shift":
+        return random.randint(0, 20)
+    if field.width == 10:
+        return random.randint(-256, 255)
+    return random.randint(low, high)
