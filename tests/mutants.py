@@ -339,7 +339,7 @@ def _child_rtl(name: str, seed: int, programs: int, verilog: str | None = None) 
     from npukit.verify.compare import compare_program
     from npukit.verify.generator import random_program
     from npukit.verify.hostile import hostile_share
-    from npukit.verify.runner import random_dram
+    from npukit.verify.plan import random_dram
 
     config = PRESETS[name]
     with RtlDevice(config, verilog=verilog, optimise=False, progress=lambda _: None) as device:
