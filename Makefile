@@ -61,8 +61,8 @@ judges: $(STAMP) ## the judge against brute force, on small programs: SEED=1 CAS
 verify: $(STAMP) ## random programs, simulator against RTL, over a table of configurations: SEED=1
 	$(BIN)/python tests/verify.py --seed $(SEED)
 
-verify-long: $(STAMP) ## the same with ten times as many programs
-	$(BIN)/python tests/verify.py --seed $(SEED) --factor 10
+verify-long: $(STAMP) ## the same with 10 000 programs a configuration; goes on where it was cut off
+	$(BIN)/python tests/verify.py --seed $(SEED) --programs 10000 --resume
 
 hostile: $(STAMP) ## resets and bus errors in the middle of programs: SEED=1 RUNS=200
 	$(BIN)/python tests/hostile.py --seed $(SEED) --runs $(RUNS)

@@ -139,7 +139,7 @@ def flow_items(config: NpuConfig) -> list[str]:
             found += [f"queue_{engine.name} in and out at {level}" for level in levels]
     for engine in (Engine.LOAD, Engine.STORE):
         found.append(f"in_flight_{engine.name}={config.queue_depth}")
-    return found
+    return [*found, f"waiting_LOAD={config.queue_depth}"]
 
 
 def flow_unreachable(config: NpuConfig) -> dict[str, str]:
@@ -177,6 +177,9 @@ def flow_points(config: NpuConfig, instructions: Sequence[Instruction], schedule
         flying = places + 1 - np.searchsorted(ended, issued)
         if (flying >= depth).any():
             found.add(f"in_flight_{engine.name}={depth}")
+        waiting = places + 1 - np.searchsorted(schedule.start[mine], issued)
+        if (waiting >= depth).any():
+            found.add(f"waiting_{engine.name}={depth}")
     found |= _full_tokens(instructions, schedule)
     return found
 

@@ -35,7 +35,7 @@ from npukit.verify.observed import parameter_points, total_points, value_items, 
 from npukit.verify.placement import placement_items, placement_points
 from npukit.verify.points import Point, field_points, points, unreachable
 
-__all__ = ["cover", "coverage_items", "coverage_targets", "coverage_unreachable"]
+__all__ = ["common_items", "cover", "coverage_items", "coverage_targets", "coverage_unreachable"]
 
 _STALLS = (
     *(f"{engine.name.lower()}_{cause}" for engine in ENGINES for cause in ("token", "port")),
@@ -56,8 +56,8 @@ _SPECIAL = ("zero", "negative_zero", "subnormal", "infinity", "nan")
 
 
 @cache
-def coverage_items(config: NpuConfig) -> tuple[str, ...]:
-    """Every item that programs of a configuration can hit."""
+def common_items(config: NpuConfig) -> tuple[str, ...]:
+    """Items that random programs hit again and again."""
     floats = config.dtype == "bf16"
     return (
         *(f"operation_{one.name}" for one in operations_of(config)),
@@ -66,6 +66,14 @@ def coverage_items(config: NpuConfig) -> tuple[str, ...]:
         *(f"stall_{name}" for name in _STALLS),
         *(f"trait_{name}" for name in (*_TRAITS, *(_SWEPT_TRAITS if floats else ()))),
         *(f"{kind}_{name}" for kind in ("read", "stored") for name in (_SPECIAL if floats else ())),
+    )
+
+
+@cache
+def coverage_items(config: NpuConfig) -> tuple[str, ...]:
+    """Every item that programs of a configuration can hit."""
+    return (
+        *common_items(config),
         *(point.name for point in points(config)),
         *(_beside(point, engine) for point, engine, reason in _pairs(config) if reason is None),
         *flow_items(config),
@@ -93,8 +101,10 @@ def coverage_targets(config: NpuConfig) -> dict[str, Target]:
         for engine in ENGINES:
             if name.startswith(f"tokens_{engine.name}_"):
                 found[name] = Target(tokens=engine)
-            elif name.startswith(f"queue_{engine.name}"):
+            elif name.startswith((f"queue_{engine.name}", f"in_flight_{engine.name}")):
                 found[name] = Target(queue=engine)
+            elif name.startswith(f"waiting_{engine.name}"):
+                found[name] = Target(waiting=engine)
     return found
 
 

@@ -61,6 +61,7 @@ class Target:
         beside: an engine that is to work meanwhile.
         tokens: an engine all of whose token counters are to come to their limit.
         queue: an engine whose queue is to be full.
+        waiting: an engine that is to issue as many instructions as it can before one starts; LOAD.
         total: what a SUM is to come to, as int32 bits.
         parameters: (operation, name, bits) of a descriptor's field or of a block's parameter.
     """
@@ -69,6 +70,7 @@ class Target:
     beside: Engine | None = None
     tokens: Engine | None = None
     queue: Engine | None = None
+    waiting: Engine | None = None
     total: int | None = None
     parameters: tuple[Operation, str, int] | None = None
 
@@ -351,6 +353,8 @@ class _Generator:
         """Add what reaches a target, if some tries find it."""
         if target.queue is not None:
             return self._fill_queue(target.queue)
+        if target.waiting is not None:
+            return self._hold_port()
         wish = _wish(target)
         if wish is None:
             return False
@@ -417,6 +421,20 @@ class _Generator:
             if not any(self._try(Wish(_KINDS[engine], long)) for _ in range(_MOST_TRIES)):
                 return False
         return True
+
+    def _hold_port(self) -> bool:
+        """Let VECTOR hold a port for long, and LOADs wait for it."""
+        window = {"window_height": self.config.max_window, "window_width": self.config.max_window, "width": 40}
+        wish = Wish(Vector, {"operation": Operation.MAX, "blocks": 1, "height": 1, **window})
+        if not any(self._try(wish) for _ in range(_MOST_TRIES)):
+            return False
+        holder = self.instructions[-1]
+        assert isinstance(holder, Vector)
+        load = Wish(Load, {**_SHORT[Engine.LOAD], "bank": holder.out_bank})
+        independent = partial(_independent, self.config, holder)
+        return all(
+            any(self._try(load, independent) for _ in range(_MOST_TRIES)) for _ in range(self.config.queue_depth + 4)
+        )
 
     def _flood(self, source: Engine) -> None:
         """Let an engine give as many tokens as the counters hold, before any is taken; then all are taken."""

@@ -111,6 +111,8 @@ class _ReadBack:
             )
         instructions += self.wide()
         identity = self.add_data((np.eye(config.array) * self.one).astype(np.uint8 if self.one == 1 else np.uint16))
+        zero = self.add_data(np.zeros(config.word_bytes, np.uint8))
+        instructions += _clear_wgt(config, self.written[Memory.WGT][0], zero)
         instructions += _store_wgt(config, self.written[Memory.WGT], identity, self._start(Memory.WGT))
         shown = np.zeros((self.mask.size, config.word_bytes), np.uint8)
         image = np.concatenate([shown, *self.data]).reshape(-1)
@@ -203,6 +205,16 @@ def _store_par(config: NpuConfig, par: NDArray[np.bool_], ramp: int, dram: int) 
                 out_memory=Memory.ACT, out_stride_x=1, **staged,
             )  # fmt: skip
             yield _store(staged, words, dram + first * config.wide_word_units)
+
+
+def _clear_wgt(config: NpuConfig, wgt: NDArray[np.bool_], zero: int) -> Iterator[Instruction]:
+    """Set what was not written near what was to 0: a NaN that another program left would hide its column's weights."""
+    reach = config.array + _GAP
+    near = np.convolve(wgt, np.ones(2 * reach + 1))[reach : reach + len(wgt)] > 0
+    words = np.nonzero(near & ~wgt)[0]
+    for run in np.split(words, np.nonzero(np.diff(words) > 1)[0] + 1):
+        if len(run):
+            yield Load(memory=Memory.WGT, offset=int(run[0]), dram=zero, rows=len(run), row_stride=1, word_stride=1)
 
 
 def _store_wgt(config: NpuConfig, wgt: NDArray[np.bool_], identity: int, dram: int) -> Iterator[Instruction]:

@@ -70,11 +70,13 @@ def verify(
     traced: Callable[[Path], RtlDevice] | None = None,
     dram: AnyDram | None = None,
     first: int = 0,
+    coverage: Counter[str] | None = None,
 ) -> Verification:
     """Compare random programs, `programs` of them from number `first` on, each with a DRAM of its own unless one is
     given; stops at the first that differs, which it shrinks and saves in `folder`, with the waveform if `traced` makes
-    a device that writes one. With the reference DRAM some are followed by hostile runs."""
-    result = Verification(device.config, seed)
+    a device that writes one. With the reference DRAM some are followed by hostile runs. `coverage`, what the programs
+    before number `first` hit, is counted on in."""
+    result = Verification(device.config, seed, coverage=Counter() if coverage is None else coverage)
     plan = Plan(device.config, seed, result.coverage)
     for index in range(first, first + programs):
         made = plan.program(index)
