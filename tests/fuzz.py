@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fuzzing import KINDS
 from fuzzing.case import GOOD
-from fuzzing.watch import Report, replay, run_kind
+from fuzzing.watch import Report, replay, run_kind, state_of
 
 __all__ = ["main"]
 
@@ -53,9 +53,8 @@ def _run_all(options: argparse.Namespace) -> bool:
     good = True
     total = 0
     until = time.monotonic() + 60 * options.minutes if options.minutes is not None else float("inf")
-    for name, cases in shares(
-        options.only or [name for name, (_, share) in KINDS.items() if share], options.cases
-    ).items():
+    wanted = shares(options.only or [name for name, (_, share) in KINDS.items() if share], options.cases)
+    for name, cases in wanted.items():
         begun = time.monotonic()
 
         def progress(report: Report, name: str = name, cases: int = cases) -> None:
@@ -71,6 +70,9 @@ def _run_all(options: argparse.Namespace) -> bool:
         if report.cases < cases:
             print("time is over; the same command goes on from here")
             break
+    else:  # the next time it begins anew
+        for name, cases in wanted.items():
+            state_of(name, options.seed, cases, options.output).unlink(missing_ok=True)
     print(f"seed {options.seed}: {total} cases, {'nothing went wrong' if good else 'FAULTS FOUND'}")
     return good
 

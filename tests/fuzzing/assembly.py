@@ -1,6 +1,7 @@
 """Assembly text: real programs with values and lines changed, lines of any kind, and bytes. What `npukit asm` takes
 says what the text says, and runs."""
 
+import re
 from pathlib import Path
 from random import Random
 
@@ -96,7 +97,7 @@ class Assembly:
         elif parts:
             at = random.randrange(len(parts))
             name, _, value = parts[at].partition("=")
-            if value.lstrip("-").isdigit() and value.isascii() and random.random() < 0.9:
+            if re.fullmatch(r"-?\d{1,30}", value, re.ASCII) and random.random() < 0.9:
                 parts[at] = f"{name}={change_number(random, int(value))}"
             elif name in ("wait", "signal") and random.random() < 0.8:
                 chosen = random.sample([engine.name for engine in ENGINES], random.randint(1, 4))

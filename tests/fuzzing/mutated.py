@@ -27,10 +27,10 @@ from .case import Outcome, Result, WrongResult
 __all__ = ["Mutated", "accepted_program", "make", "mutated_program"]
 
 _CONFIGS = ("int8-4x4", "bf16-4x4")
-_BASES = 1000
+_BASES = 300
 """Programs of each configuration that are changed, over and over."""
-_RTL_SHARE = 3
-"""Every third program that the judge accepts runs on the RTL as well."""
+_RTL_SHARE = 4
+"""Every fourth program that the judge accepts runs on the RTL as well."""
 _CYCLES = 200_000
 """A program that keeps an engine at work for longer is refused: it would take the time of a hundred others."""
 _WORDS = (1, 0x7FFFFFFF, 31, 32, 62, 63, 64, 0xFFFFFFE1, 0xFFFFFFE0, 0xFFFFFFC0, 0x40000000, *SPECIAL)

@@ -22,7 +22,7 @@ from typing import Any
 from . import module_of
 from .case import GOOD, Kind, Outcome, Result, WrongResult
 
-__all__ = ["Finding", "Report", "replay", "run_kind"]
+__all__ = ["Finding", "Report", "replay", "run_kind", "state_of"]
 
 _SPAWN = multiprocessing.get_context("spawn")
 _OUTCOMES = tuple(Outcome)
@@ -267,6 +267,11 @@ class _Worker:
         return Counter({one.value: count for one, count in zip(_OUTCOMES, self.shared.counts, strict=True) if count})
 
 
+def state_of(name: str, seed: int, cases: int, folder: Path) -> Path:
+    """The file that says which cases of a run are left."""
+    return folder / f"{name}-{seed}-{cases}.state"
+
+
 def run_kind(
     name: str,
     seed: int,
@@ -278,7 +283,7 @@ def run_kind(
 ) -> Report:
     """Run the cases 0 to `cases` - 1 of a seed; inputs of those that go wrong are saved in `folder`.
 
-    Where a run of the same cases was interrupted, it goes on: the file `<kind>-<seed>-<cases>.state` says what is left.
+    Where a run of the same cases was interrupted, it goes on: the file `state_of(...)` says what is left, and stays.
     No chunk of cases is begun after `until`, of `time.monotonic`; the report then has fewer cases.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -288,10 +293,7 @@ def run_kind(
     finally:
         watcher.end()
     _save([one for one in _chosen(watcher.report.findings) if one.path is None], name, seed, folder)
-    if watcher.left:
-        watcher.keep()
-    else:
-        watcher.state.unlink(missing_ok=True)
+    watcher.keep()
     return watcher.report
 
 
@@ -301,7 +303,7 @@ class _Watcher:
     def __init__(self, name: str, seed: int, cases: int, folder: Path, workers: int) -> None:
         self.report, self.folder = Report(name, seed), folder
         self.workers: list[_Worker] = []
-        self.state = folder / f"{name}-{seed}-{cases}.state"
+        self.state = state_of(name, seed, cases, folder)
         size = max(1, min(_CHUNK, -(-cases // workers)))
         self.left = [(first, min(first + size, cases)) for first in range(0, cases, size)][::-1]
         if self.state.exists():

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from npukit.isa.config import PRESETS, NpuConfig
+from npukit.isa.instructions import Load, Memory
 from npukit.sim.bfloat16 import narrow, widen
 from npukit.sim.functional import FunctionalSimulator
 from npukit.sim.judge import judge
@@ -59,6 +60,31 @@ def test_read_back(name: str) -> None:
         assert not len(wrong), (seed, reading.place(int(wrong[0])))
         written_words += int(reading.mask.sum())
     assert written_words > 100
+
+
+def test_what_earlier_programs_left_does_not_show() -> None:
+    """A few words of WGT among others that hold infinities and NaN, which no program of this run wrote."""
+    config = PRESETS["bf16-4x4"]
+    for low, words in ((0, 1), (5, 2), (9, 7), (config.wgt_depth - 3, 2), (3000, 3)):
+        machine = FunctionalSimulator(config, np.full(1 << 12, 0x3F, np.uint8))
+        written = WrittenWords(config)
+        for offset in (low, (low + 17) % (config.wgt_depth - 8)):
+            load = Load(memory=Memory.WGT, offset=offset, words=words, word_stride=1)
+            machine.execute(load)
+            written.mark(load)
+        expected = machine.wgt.copy()
+        machine.wgt[~written.masks[Memory.WGT]] = 0x7F80
+        machine.wgt[:, ::2][~written.masks[Memory.WGT][:, ::2]] = 0x7FC1
+        reading = read_back(config, written, machine.acc)
+        findings = judge(config, reading.instructions, reading.image.size, [(0, reading.image.size)])
+        assert {finding.rule for finding in findings} <= {"unwritten"}, findings[:3]
+        machine.dram = reading.image.copy()
+        for instruction in reading.instructions:
+            machine.execute(instruction)
+        actual = machine.dram.view(np.uint16).reshape(-1, config.array)[: len(reading.mask)][-config.wgt_depth :]
+        mask = reading.mask[-config.wgt_depth :]
+        assert mask.sum() == 2 * words
+        assert np.array_equal(actual[mask], expected[0][mask])
 
 
 def _expected(config: NpuConfig, machine: FunctionalSimulator) -> np.ndarray:
