@@ -71,7 +71,7 @@ class _KernelCache(caching.FunctionCache):
 
 def njit(function: Callable) -> Any:
     """`numba.njit` with that cache; the function itself under `NUMBA_DISABLE_JIT=1`."""
-    compiled = numba.njit(function)
+    compiled: Any = numba.njit(function)
     if compiled is not function:
         compiled._cache = _KernelCache(function)  # pyright: ignore[reportAttributeAccessIssue]
     return compiled
