@@ -57,6 +57,11 @@ class ProbedCore:
         text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
         return {self.points[int(line)] for line in text.splitlines()}
 
+    def missing(self) -> list[str]:
+        """The points that it has not come to."""
+        seen = self.seen()
+        return [point for point in self.points if point not in seen]
+
 
 class _Probes:
     """The points of a core that is being elaborated."""
