@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties judges verify verify-long hostile networks mutants netlist levels fuzz mutated-programs floats lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties judges verify verify-long internals hostile faults networks mutants netlist levels fuzz mutated-programs floats lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -63,6 +63,9 @@ verify: $(STAMP) ## random programs, simulator against RTL, over a table of conf
 
 verify-long: $(STAMP) ## the same with 10 000 programs a configuration; goes on where it was cut off
 	$(BIN)/python tests/verify.py --seed $(SEED) --programs 10000 --resume
+
+internals: $(STAMP) ## queues and handshakes inside of the core, each at its ends: SEED=1
+	$(BIN)/python tests/internals.py --seed $(SEED)
 
 hostile: $(STAMP) ## resets and bus errors in the middle of programs: SEED=1 RUNS=200
 	$(BIN)/python tests/hostile.py --seed $(SEED) --runs $(RUNS)

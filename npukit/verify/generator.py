@@ -368,6 +368,8 @@ class _Generator:
         if not found and not any(self._try(wish) for _ in tries):
             return False
         index = len(self.instructions) - 1
+        if target.beside is not None and self.maker.loads:  # it waited for its parameters
+            self._work_meanwhile(target.beside, self.instructions[-1:])
         if masks.get("drain"):
             self.order.drain(index)
         for earlier in fresh.values():

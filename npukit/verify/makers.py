@@ -135,7 +135,7 @@ class InstructionMaker:
         given = wish.fields
         widths = {spec.name: spec.width for spec in fields_of(wish.kind)}
         mine = wish.ring == operand
-        ring = given.get(wrap) if mine or wish.kind is not Vector else None
+        ring = given.get(wrap) if mine or wish.kind is not Vector or given.get(wrap) == 0 else None
         return self.places.choose(
             memory, tuple(counts), [widths[name] for name in strides],
             bank=given.get(f"{prefix}bank"), offset=given.get(f"{prefix}offset"), wrap=ring,
@@ -397,6 +397,8 @@ class InstructionMaker:
         fields |= {f"{side}_wrap": int(size > 0) for side, size in wraps.items()}
         if not sizes and random.random() < 0.3:
             fields |= {f"{side}_wrap": random.getrandbits(1) for side in wraps}
+        if given.get("wrap") == 0:
+            fields |= {name: given[name] for name in ("a_wrap", "b_wrap", "out_wrap") if name in given}
         if any(fields.get(name, 0) != given[name] for name in ("a_wrap", "b_wrap", "out_wrap") if name in given):
             return None
         taps = prod(list(window.values())[:2]) if windowed else 1

@@ -17,7 +17,7 @@ from npukit.isa.program import Program
 from npukit.sim.dram import AnyDram
 from npukit.sim.judge import judge
 from npukit.verify.compare import Outcome, compare_program
-from npukit.verify.coverage import cover, coverage_items
+from npukit.verify.coverage import cover, coverage_items, coverage_unreachable
 from npukit.verify.generator import RandomProgram
 from npukit.verify.hostile import hostile_share
 from npukit.verify.order import order_instructions
@@ -54,6 +54,7 @@ class Verification:
             "bit_mismatches": self.bit_mismatches,
             "cycle_mismatches": self.cycle_mismatches,
             "coverage": {item: self.coverage[item] for item in coverage_items(self.config)},
+            "out_of_reach": coverage_unreachable(self.config),
             "hostile": dict(self.hostile),
             "first_divergence": self.first_divergence,
             "rtl_mcycles_per_second": self.cycles / 1e6 / self.rtl_seconds if self.rtl_seconds else 0.0,

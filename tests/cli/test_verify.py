@@ -39,6 +39,7 @@ def test_verify(npukit, tmp_path: Path) -> None:
     coverage = found.pop("coverage")
     assert set(coverage) == set(coverage_items(CONFIG))
     assert all(isinstance(count, int) and count >= 0 for count in coverage.values()) and sum(coverage.values()) > 100
+    assert found.pop("out_of_reach")["VECTOR.transpose=1"] == "transpose is reserved"
     assert sum(found.pop("hostile").values()) == 7
     assert found.pop("rtl_mcycles_per_second") > 0 and found.pop("sim_mcycles_per_second") > 0
     assert found == {
