@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties verify verify-long hostile networks mutants netlist levels fuzz mutated-programs floats lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties judges verify verify-long hostile networks mutants netlist levels fuzz mutated-programs floats lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -55,11 +55,14 @@ unit: $(STAMP) ## the tests of isa, sim, compiler and driver alone
 properties: $(STAMP) ## property tests at length: SEED=1 CASES=2000
 	$(BIN)/python tests/properties.py --seed $(SEED) --cases $(CASES)
 
+judges: $(STAMP) ## the judge against brute force, on small programs: SEED=1 CASES=2000
+	$(BIN)/python tests/judges.py --seed $(SEED) --cases $(CASES)
+
 verify: $(STAMP) ## random programs, simulator against RTL, over a table of configurations: SEED=1
 	$(BIN)/python tests/verify.py --seed $(SEED)
 
-verify-long: $(STAMP) ## the same with ten times as many programs
-	$(BIN)/python tests/verify.py --seed $(SEED) --factor 10
+verify-long: $(STAMP) ## the same with 10 000 programs a configuration; goes on where it was cut off
+	$(BIN)/python tests/verify.py --seed $(SEED) --programs 10000 --resume
 
 hostile: $(STAMP) ## resets and bus errors in the middle of programs: SEED=1 RUNS=200
 	$(BIN)/python tests/hostile.py --seed $(SEED) --runs $(RUNS)

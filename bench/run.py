@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-import onnxruntime
 from npukit.compiler.pipeline import PASSES, compile_model
 from npukit.driver.host import session_options
 from npukit.driver.rtl_device import RtlDevice
@@ -163,6 +162,8 @@ def _values(sizes: Sizes) -> list[str]:
     session = Session(model)
     options = session_options()
     options.intra_op_num_threads = 1  # so small a network gains nothing from more
+    import onnxruntime  # after the kit, which turns its telemetry off
+
     runtime = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     sides: dict[str, Callable[[], object]] = {
         "simulator": lambda: [session.run(image) for image in inputs],

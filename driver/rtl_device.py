@@ -54,6 +54,7 @@ def _bind(path: Path) -> ctypes.CDLL:
         "npu_destroy": (None, [handle]),
         "npu_reset": (None, [handle]),
         "npu_set_dram": (None, [handle, ctypes.c_uint64, integer, integer, handle, ctypes.c_uint64]),
+        "npu_set_origin": (None, [handle, ctypes.c_uint64]),
         "npu_surround": (None, [handle, ctypes.c_uint64, integer, ctypes.c_uint64, integer]),
         "npu_write_register": (integer, [handle, ctypes.c_uint32, ctypes.c_uint32]),
         "npu_read_register": (integer, [handle, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32)]),
@@ -194,6 +195,22 @@ class RtlDevice(SharedDevice):
         self._library.npu_set_dram(
             self._model, dram.latency, *limits, self.memory.ctypes.data, self.memory.size
         )  # fmt: skip
+
+    @exclusively
+    def set_origin(self, origin: int) -> None:
+        """Put the memory's first byte at that address of the bus; not while the core runs. It begins at 0.
+
+        The registers PROGRAM and BASE hold addresses of the bus; `read_memory` and `write_memory` count from the
+        origin.
+
+        Raises:
+            ValueError: no multiple of 4096, or memory past the last address.
+        """
+        if origin % ALIGNMENT or not 0 <= origin <= (1 << 64) - self.memory.size:
+            raise ValueError(
+                f"the origin must be a multiple of {ALIGNMENT} with room for {self.memory.size} bytes, not {origin}"
+            )
+        self._library.npu_set_origin(self._model, origin)
 
     @exclusively
     def surround(self, surroundings: Surroundings | None) -> None:

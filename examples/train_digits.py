@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import npukit  # noqa: F401  # isort: skip  # before ONNX Runtime, whose telemetry it turns off
 import numpy as np
 import onnx
 import onnxruntime as ort

@@ -141,7 +141,7 @@ def _plain(value: Any) -> int | float | str:
 
 def compare(session: Session, oracle: Oracle, inputs: Mapping[str, NDArray], outputs: Mapping[str, NDArray],
             total: Comparison | None = None) -> Comparison:  # fmt: skip
-    """Compare the session's last run, whose outputs are given, with the oracle; adds to `total`.
+    """Compare this thread's last run of the session, whose outputs are given, with the oracle; adds to `total`.
 
     Raises:
         UsageError: when the oracle is another model than the session's.

@@ -31,7 +31,7 @@ class FloatComparison(Comparison):
 
 
 def compare_floats(session: Session, inputs: Mapping[str, NDArray], outputs: Mapping[str, NDArray]) -> FloatComparison:
-    """Compare every layer's result that the session's last run showed: with `capture` on the simulator, all.
+    """Compare every layer's result that this thread's last run showed: with `capture` on the simulator, all.
 
     Raises:
         UsageError: a compiled model, whose layers are not known any more, or one that ONNX Runtime refuses.

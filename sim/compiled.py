@@ -73,5 +73,5 @@ def njit(function: Callable) -> Any:
     """`numba.njit` with that cache; the function itself under `NUMBA_DISABLE_JIT=1`."""
     compiled = numba.njit(function)
     if compiled is not function:
-        compiled._cache = _KernelCache(function)
+        compiled._cache = _KernelCache(function)  # pyright: ignore[reportAttributeAccessIssue]
     return compiled

@@ -7,6 +7,8 @@ from types import ModuleType
 
 import pytest
 
+import npukit  # noqa: F401  # before the tests load ONNX Runtime, whose telemetry it turns off
+
 
 @pytest.fixture(scope="session")
 def graphs() -> ModuleType:

@@ -20,7 +20,7 @@ def main() -> int:
     wrong = 0
     for name in options.config or ["int8-4x4", "bf16-4x4"]:
         outcomes: Counter[str] = Counter()
-        with RtlDevice(PRESETS[name], memory_bytes=1 << 24) as device:
+        with RtlDevice(PRESETS[name]) as device:
             for how in (None, *Interruption):
                 for index in range(options.runs):
                     seed = f"{options.seed}/{index}/{how.name if how else 'NONE'}"

@@ -22,11 +22,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 __all__ = ["MUTANTS", "ROOT", "Mutant", "TableError", "patched"]
 
@@ -273,6 +274,98 @@ MUTANTS: tuple[Mutant, ...] = (
         ("reset_before_writes_end", "self.quiet.eq(~reads & ~writes)", "self.quiet.eq(~reads)"),
         ("reset_while_address_held", "outstanding.eq(store.outstanding | held)", "outstanding.eq(store.outstanding)"),
     ),
+    # what small programs never reach: long loops, large rings, full counters, high addresses, a bus that stalls
+    *_in(
+        "hw/matrix.py",
+        ("wgt_ring", "ring(front.wgt_offset, wgt_offset, front.wgt_wrap)", "wgt_offset"),
+        ("wgt_ring_of_activations", "front.wgt_wrap)", "front.act_wrap)"),
+        ("wgt_ring_bits", "front.wgt_wrap)", "front.wgt_wrap[:3])"),
+        ("act_ring_bits", "words.address[0], run.act_wrap)", "words.address[0], run.act_wrap[:3])"),
+        ("loops_of_256", "LoopNest(len(_LOOPS), 2)", "LoopNest(len(_LOOPS), 2, 8)"),
+        ("steps_of_512", "LoopNest(_STEP_LOOPS, 0)", "LoopNest(_STEP_LOOPS, 0, 9)"),
+        ("accumulator_saturates", "m.d.sync += total.eq(new + old)",
+         "m.d.sync += total.eq(Mux((new[31] == old[31]) & ((new + old)[31] != new[31]), old, new + old))"),
+    ),
+    *_in(
+        "hw/load.py",
+        ("ring_bits", "place.address[0], run.wrap)", "place.address[0], run.wrap[:3])"),
+        ("words_of_4096", "count_bits=18", "count_bits=12"),
+        ("last_place", "issued = SyncFIFO(width=INSTRUCTION_BITS, depth=config.queue_depth)",
+         "issued = SyncFIFO(width=INSTRUCTION_BITS, depth=config.queue_depth - 1)"),
+    ),
+    *_in(
+        "hw/store.py",
+        ("ring_bits", "place.address[0], run.wrap)", "place.address[0], run.wrap[:3])"),
+        ("words_of_4096", "place = LoopNest(3, 1)", "place = LoopNest(3, 1, 12)"),
+        ("leaves_before_taken", "present & (~last | self.data_take)", "present & (~last | self.data_valid)"),
+        ("burst_ends_before_taken", "r_en.eq(self.data_take & self.data_last)",
+         "r_en.eq(self.data_valid & self.data_last)"),
+        ("counts_beats_before_taken", "with m.If(self.data_take):\n            m.d.sync += beats_sent",
+         "with m.If(self.data_valid):\n            m.d.sync += beats_sent"),
+        ("no_room_for_responses", " & responses.w_rdy)", ")"),
+    ),
+    *_in(
+        "hw/tokens.py",
+        ("seven_bits", "Signal(range(TOKEN_LIMIT + 1), ", "Signal(range(TOKEN_LIMIT // 2 + 1), "),
+        ("overflow_early", "(tokens == TOKEN_LIMIT)", "(tokens == TOKEN_LIMIT - 1)"),
+    ),
+    *_in(
+        "hw/bursts.py",
+        ("row_of_64_kib", "left, size, row_done = Signal(25)", "left, size, row_done = Signal(16)"),
+        ("rows_of_256", "rows_left, planes_left = Signal(12), ", "rows_left, planes_left = Signal(8), "),
+        ("planes_of_256", "Signal(12), Signal(12)", "Signal(12), Signal(8)"),
+        ("limit_exact", "self.bytes >= self.limit", "self.bytes + 1 >= self.limit"),
+        ("limit_of_32_bits", "self.bytes >= self.limit", "self.bytes >= self.limit[:32]"),
+        ("address_bits", "_WORD_BITS = 37", "_WORD_BITS = 31"),
+    ),
+    *_in(
+        "hw/fetch.py",
+        ("asked_of_1024", "asked, dispatched, arrived = Signal(32), ", "asked, dispatched, arrived = Signal(10), "),
+    ),
+    *_in(
+        "hw/requantize.py",
+        ("bias_saturates", "(self.accumulator + self.bias)[:32]",
+         "clamp(self.accumulator + self.bias, -(1 << 31), (1 << 31) - 1)[:32]"),
+    ),
+    *_in(
+        "hw/fixed_point.py",
+        ("product_saturation", "product[1:32] | saturated.replicate(31)", "product[1:32]"),
+        ("left_shift_bits", "Mux(shift[7], 0, shift[:5])", "Mux(shift[7], 0, shift[:4])"),
+        ("right_shift_bits", "(-shift)[:5]", "(-shift)[:4]"),
+    ),
+    *_in(
+        "hw/core.py",
+        ("base_of_load", "self.base + load.request_address", "self.base | load.request_address"),
+        ("base_of_store", "self.base + store.address", "(self.base + store.address)[:32]"),
+        ("program_place", "self.program + fetch.request_offset", "self.program | fetch.request_offset"),
+        ("beat_taken_early", "store.data_take.eq(axi.wvalid & axi.wready)", "store.data_take.eq(axi.wvalid)"),
+        ("queue_last_place", "queue = SyncFIFO(width=INSTRUCTION_BITS, depth=config.queue_depth)",
+         "queue = SyncFIFO(width=INSTRUCTION_BITS, depth=config.queue_depth - 1)"),
+        ("reads_of_16", "depth=READ_OUTSTANDING + 1)", "depth=READ_OUTSTANDING // 2)"),
+    ),
+    *_in(
+        "hw/registers.py",
+        ("high_byte", "for byte in range(4):", "for byte in range(3):"),
+        ("high_half", 'self.value(f"{name}_HIGH"))', 'self.value(f"{name}_HIGH")[:31])'),
+    ),
+    *_in(
+        "hw/int8_datapath.py",
+        ("sum_saturates", "(value + old)[:32].as_signed()",
+         "Mux((value + old) > (1 << 31) - 1, (1 << 31) - 1, (value + old)[:32].as_signed())"),
+    ),
+    *_in(
+        "hw/vector.py",
+        ("blocks_of_128", "blocks_left = Signal(9)", "blocks_left = Signal(7)"),
+        ("loops_of_512", "LoopNest(3, 3).build", "LoopNest(3, 3, 9).build"),
+        ("second_ring_bits", "Mux(run.b_wrap, run.wrap, 0)", "Mux(run.b_wrap, run.wrap[:3], 0)"),
+    ),
+    *_in("hw/two_source.py", ("saturation", "return Mux(overflow, limit, value)", "return value")),
+    *_in(
+        "hw/vector_loader.py",
+        ("loads_of_256", "front_table, loads_left = Signal(), Signal(9)",
+         "front_table, loads_left = Signal(), Signal(8)"),
+        config=FLOATS,
+    ),
     *_in(
         "sim/numerics.py",
         ("rounds_down", "np.rint(total.astype(np.float32) * ", "np.floor(total.astype(np.float32) * "),
@@ -337,15 +430,12 @@ def _child_rtl(name: str, seed: int, programs: int, verilog: str | None = None) 
     from npukit.isa.config import PRESETS
 
     from npukit.verify.compare import compare_program
-    from npukit.verify.generator import random_program
     from npukit.verify.hostile import hostile_share
-    from npukit.verify.runner import random_dram
 
     config = PRESETS[name]
     with RtlDevice(config, verilog=verilog, optimise=False, progress=lambda _: None) as device:
-        for index in range(programs):
-            made = random_program(config, f"{seed}/{index}")
-            outcome = compare_program(device, made.instructions, made.memory, random_dram(made.seed))
+        for index, (made, dram) in enumerate(_programs(config, seed, programs)):
+            outcome = compare_program(device, made.instructions, made.memory, dram, placement=made.placement)
             if outcome.first is None and (share := hostile_share(device, seed, index)) and share.first is not None:
                 return {"by": "a hostile run", "after": index + 1, "first": share.first}
             if outcome.first is not None:
@@ -353,6 +443,36 @@ def _child_rtl(name: str, seed: int, programs: int, verilog: str | None = None) 
                 found = ["bits"] * bool(outcome.bits) + ["cycles"] * bool(outcome.cycles)
                 return {"by": "error" if error else " and ".join(found), "after": index + 1, "first": outcome.first}
     return {"by": None, "after": programs}
+
+
+_known: list[tuple[Any, Any]] = []
+"""The programs that have been made, which are the same for each mutant of a process."""
+
+
+def _programs(config: Any, seed: int, programs: int) -> Iterator[tuple[Any, Any]]:
+    """The programs of `npukit verify`, each with its DRAM. What they are directed at follows from the simulator."""
+    from npukit.sim.functional import FunctionalSimulator
+    from npukit.sim.timing import simulate_timing
+
+    from npukit.verify.coverage import cover
+    from npukit.verify.observed import Observer
+    from npukit.verify.plan import Plan
+
+    yield from _known[:programs]
+    if len(_known) >= programs:
+        return
+    plan = Plan(config, seed)
+    for index in range(programs):
+        made = plan.program(index)
+        dram = plan.dram(index, made)
+        machine, observer = FunctionalSimulator(config, made.memory.copy()), Observer(config)
+        for instruction in made.instructions:
+            observer.execute(machine, instruction)
+        schedule = simulate_timing(config, made.instructions, dram)
+        plan.count(cover(made, schedule, observer.found, machine.dram))
+        if index == len(_known):
+            _known.append((made, dram))
+            yield made, dram
 
 
 def _child_together(seed: int, programs: int, names: list[str]) -> None:

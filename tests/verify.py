@@ -1,21 +1,26 @@
 """Random programs on simulator and RTL over a table of configurations: `make verify`, `make verify-long`.
 
-Passes when not one bit and not one cycle differs, and, over all configurations of a data type together, every
-coverage item was hit 20 times or more.
+Passes when not one bit and not one cycle differs, when each configuration's programs reached everything that its table
+of coverage does not prove to be out of reach, and when common items were hit 20 times or more over all configurations
+of a data type.
 """
 
 import argparse
+import json
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from npukit.driver.rtl_device import RtlDevice
 from npukit.isa.config import PRESETS, NpuConfig
 
-from npukit.verify.coverage import coverage_items
-from npukit.verify.runner import verify
+from npukit.files import write_file
+from npukit.verify.coverage import common_items, coverage_items, coverage_unreachable
+from npukit.verify.runner import Verification, verify
 
 BASE = PRESETS["int8-4x4"]
 FLOATS = PRESETS["bf16-4x4"]
@@ -23,75 +28,166 @@ TABLE: dict[str, tuple[NpuConfig, int]] = {
     "int8-4x4": (BASE, 1000),
     "int8-8x8": (PRESETS["int8-8x8"], 1000),
     "int8-16x16": (PRESETS["int8-16x16"], 1000),
-    "4x4, bus 4, bursts of 9": (replace(BASE, bus_bytes=4, max_burst=9), 200),
-    "4x4, bus 16": (replace(BASE, bus_bytes=16, max_burst=64), 200),
-    "4x4, bus 64, queue 1": (replace(BASE, bus_bytes=64, queue_depth=1), 200),
+    "4x4, bus 4, bursts of 9": (replace(BASE, bus_bytes=4, max_burst=9), 400),
+    "4x4, bus 16": (replace(BASE, bus_bytes=16, max_burst=64), 400),
+    "4x4, bus 64, queue 1": (replace(BASE, bus_bytes=64, queue_depth=1), 400),
     "8x8, few lanes and banks": (
         replace(
             PRESETS["int8-8x8"], vector_lanes=2, fma_lanes=1, act_banks=2, acc_banks=2, vector_taps=2, max_window=4
         ),
-        200,
+        400,
     ),
     "4x4, one lane, one bank, odd depths": (
         replace(
             BASE, vector_lanes=1, fma_lanes=2, act_banks=1, acc_banks=1, act_depth=997, acc_depth=61, vector_taps=1
         ),
-        200,
+        400,
     ),
-    "4x4 of a board": (PRESETS["ulx3s-int8-4x4"], 200),
+    "4x4 of a board": (PRESETS["ulx3s-int8-4x4"], 400),
     "bf16-4x4": (FLOATS, 1000),
     "bf16-8x8": (PRESETS["bf16-8x8"], 1000),
     "bf16 4x4, one lane, one tap, bus 4": (
-        replace(FLOATS, vector_lanes=1, fma_lanes=2, vector_taps=1, bus_bytes=4, act_banks=2, acc_depth=61), 200,
+        replace(FLOATS, vector_lanes=1, fma_lanes=2, vector_taps=1, bus_bytes=4, act_banks=2, acc_depth=61), 400,
     ),
     "bf16 8x8, five taps, few lanes, queue 1": (
-        replace(PRESETS["bf16-8x8"], vector_lanes=2, fma_lanes=1, vector_taps=5, queue_depth=1, bus_bytes=16), 200,
+        replace(PRESETS["bf16-8x8"], vector_lanes=2, fma_lanes=1, vector_taps=5, queue_depth=1, bus_bytes=16), 400,
     ),
 }  # fmt: skip
 """Name -> configuration and programs. Each program has a DRAM of its own, with latencies from 1 to 100."""
 LEAST_HITS = 20
+"""Of each common item, over all configurations of a data type."""
+MOST = 2
+"""Times as many programs as the table says, at most, while something has not been reached."""
+BLOCK = 100
+"""Programs after which the state is written."""
+
+
+@dataclass
+class State:
+    """How far a configuration has come; kept in a file, so that a run can go on where it was cut off."""
+
+    programs: int = 0
+    cycles: int = 0
+    seconds: float = 0.0
+    bit_mismatches: int = 0
+    cycle_mismatches: int = 0
+    coverage: Counter[str] = field(default_factory=Counter)
+    hostile: Counter[str] = field(default_factory=Counter)
+    complete_after: int | None = None
+    """Programs by which everything that can be reached had been."""
+    first_divergence: dict[str, Any] | None = None
+
+    def count(self, found: Verification, seconds: float) -> None:
+        """Add a block of programs. Their coverage was counted on in `coverage` itself."""
+        self.programs += found.programs
+        self.cycles += found.cycles
+        self.seconds += seconds
+        self.bit_mismatches += found.bit_mismatches
+        self.cycle_mismatches += found.cycle_mismatches
+        self.hostile.update(found.hostile)
+        self.first_divergence = found.first_divergence
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as one JSON object."""
+        return {**asdict(self), "coverage": dict(self.coverage), "hostile": dict(self.hostile)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "State":
+        """The inverse of `to_json`."""
+        return cls(**{**values, "coverage": Counter(values["coverage"]), "hostile": Counter(values["hostile"])})
+
+
+def missing(config: NpuConfig, state: State) -> list[str]:
+    """Items that no program has hit."""
+    return [item for item in coverage_items(config) if not state.coverage[item]]
+
+
+def run(config: NpuConfig, seed: int, programs: int, state: State, folder: Path, save: Callable[[], None]) -> None:
+    """Run a configuration's programs from where it is, and more while items are missing."""
+    with RtlDevice(config) as device:
+        while state.first_divergence is None:
+            left = programs - state.programs
+            if left <= 0 and (not missing(config, state) or state.programs >= MOST * programs):
+                return
+            begun = time.perf_counter()
+            block = min(BLOCK, left if left > 0 else BLOCK)
+            state.count(
+                verify(device, seed, block, folder, first=state.programs, coverage=state.coverage),
+                time.perf_counter() - begun,
+            )
+            if state.complete_after is None and not missing(config, state):
+                state.complete_after = state.programs
+            save()
 
 
 def main() -> int:
-    """Run the table; 1 when anything differs or an item was hit too rarely."""
+    """Run the table; 1 when anything differs, or something that can be reached was not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="seed of the first program (default: 1)")
-    parser.add_argument("--factor", type=int, default=1, help="times as many programs (default: 1)")
+    parser.add_argument("--programs", type=int, metavar="N", help="of each configuration (default: the table's)")
     parser.add_argument("--only", metavar="NAME", choices=TABLE, help="one configuration of the table")
-    parser.add_argument("-o", "--output", default="build/verify", help="folder for programs that differ")
+    parser.add_argument("--resume", action="store_true", help="go on where a run with the same seed was cut off")
+    parser.add_argument("-o", "--output", default="build/verify", help="folder for programs that differ, and the state")
     options = parser.parse_args()
-    totals: dict[str, Counter[str]] = {"int8": Counter(), "bf16": Counter()}
+    folder = Path(options.output)
+    record = folder / f"state-{options.seed}.json"
+    states: dict[str, State] = {}
+    if options.resume and record.exists():
+        states = {name: State.from_json(one) for name, one in json.loads(record.read_text(encoding="utf-8")).items()}
+
+    def save() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(record, json.dumps({name: state.to_json() for name, state in states.items()}, indent=1).encode())
+
     wrong = 0
     for name, (config, count) in TABLE.items():
         if options.only not in (None, name):
             continue
-        start = time.perf_counter()
-        with RtlDevice(config) as device:
-            built = time.perf_counter()
-            result = verify(device, options.seed, count * options.factor, Path(options.output))
-        totals[config.dtype].update(result.coverage)
-        found = result.to_json()
-        print(
-            f"{name}: {result.programs} programs, {result.cycles} cycles, {result.bit_mismatches} bits and "
-            f"{result.cycle_mismatches} cycles apart; build {built - start:.0f} s, "
-            f"run {time.perf_counter() - built:.0f} s, RTL {found['rtl_mcycles_per_second']:.3f} and "
-            f"simulator {found['sim_mcycles_per_second']:.1f} Mcycles/s",
-            flush=True,
-        )
-        if result.first_divergence is not None:
-            wrong += 1
-            print(f"  {result.first_divergence}")
+        state = states.setdefault(name, State())
+        run(config, options.seed, options.programs or count, state, folder, save)
+        wrong += report(name, config, state)
+    if options.only is None and options.programs is None:
+        wrong += report_rare(states)
+    print(f"seed {options.seed}: {'not as it should be' if wrong else '0 bits and 0 cycles apart, nothing missed'}")
+    return 1 if wrong else 0
+
+
+def report(name: str, config: NpuConfig, state: State) -> int:
+    """Print how a configuration fared; what is wrong with it, counted."""
+    lacking = missing(config, state)
+    items = len(coverage_items(config))
+    completed = f" after {state.complete_after} programs" if state.complete_after else ""
+    hostile = sum(state.hostile.values())
+    print(
+        f"{name}: {state.programs} programs, {state.cycles} cycles, {state.bit_mismatches} bits and "
+        f"{state.cycle_mismatches} cycles apart; {items - len(lacking)} of {items} items hit{completed}, "
+        f"{len(coverage_unreachable(config))} proven out of reach; {hostile} hostile runs; {state.seconds:.0f} s",
+        flush=True,
+    )
+    wrong = 0
+    if lacking:
+        wrong += 1
+        print(f"  not hit: {', '.join(lacking)}")
+    if state.first_divergence is not None:
+        wrong += 1
+        print(f"  {state.first_divergence}")
+    return wrong
+
+
+def report_rare(states: dict[str, State]) -> int:
+    """Print which common items a data type's programs hit too rarely; 1 if there are any."""
+    totals: dict[str, Counter[str]] = {"int8": Counter(), "bf16": Counter()}
+    for name, state in states.items():
+        totals[TABLE[name][0].dtype].update(state.coverage)
     rare = {
         f"{config.dtype} {item}": totals[config.dtype][item]
         for config in (BASE, FLOATS)
-        for item in coverage_items(config)
+        for item in common_items(config)
         if totals[config.dtype][item] < LEAST_HITS
     }
-    if rare and options.only is None:
+    if rare:
         print(f"hit fewer than {LEAST_HITS} times: {rare}")
-        wrong += 1
-    print(f"seed {options.seed}: {'differences found' if wrong else '0 bits and 0 cycles apart'}")
-    return 1 if wrong else 0
+    return int(bool(rare))
 
 
 if __name__ == "__main__":

@@ -158,7 +158,8 @@ def _chain(config: NpuConfig, subgraph: Subgraph, first: int, second: int, produ
     height = y.view[2]
     rows = min(height, (min(room // wide, _MOST_ROWS) - kernel[0]) // window.strides[0] + 1)
     if product is not None:
-        if y.view[3] > config.acc_depth:
+        # all that an output block of the product takes its weights from is there at once
+        if y.view[3] > config.acc_depth or -(-y.view[1] // config.array) * config.array > config.wgt_depth // 3:
             return None
         rows = min(rows, -(-height // 3)) if rows < height else rows
 

@@ -105,6 +105,9 @@ public:
         memory_size_ = size;
     }
 
+    // The memory's first byte is at this address of the bus.
+    void set_origin(uint64_t origin) { origin_ = origin; }
+
     void surround(uint64_t seed, int stall_percent, uint64_t spread, int errors_per_mille) {
         random_ = seed * 0x9E3779B97F4A7C15u + 1;
         stall_percent_ = stall_percent;
@@ -267,7 +270,7 @@ private:
             const uint64_t address = beat_address(burst);
             const bool outside = !inside(address);
             uint8_t bytes[kBus] = {};
-            if (!outside) std::memcpy(bytes, memory_ + address, kBus);
+            if (!outside) std::memcpy(bytes, memory_ + (address - origin_), kBus);
             set_bytes(core_->m_axi_rdata, bytes);
             core_->m_axi_rresp = outside ? kSlaveError : burst.moved == burst.wrong_beat ? burst.response : kOkay;
             core_->m_axi_rlast = burst.moved + 1 == burst.beats;
@@ -396,7 +399,7 @@ private:
             uint8_t bytes[kBus];
             get_bytes(core_->m_axi_wdata, bytes);
             for (uint64_t i = 0; i < kBus; ++i) {
-                if (strobe >> i & 1) memory_[address + i] = bytes[i];
+                if (strobe >> i & 1) memory_[address - origin_ + i] = bytes[i];
             }
         }
         const uint64_t skipped = burst.moved ? 0 : burst.address % kBus;
@@ -465,7 +468,9 @@ private:
         return burst.address - burst.address % kBus + uint64_t(burst.moved) * kBus;
     }
 
-    bool inside(uint64_t address) const { return memory_size_ >= kBus && address <= memory_size_ - kBus; }
+    bool inside(uint64_t address) const {
+        return address >= origin_ && memory_size_ >= kBus && address - origin_ <= memory_size_ - kBus;
+    }
 
     // The first is kept, all are counted.
     __attribute__((format(printf, 2, 3))) void violate(const char* format, ...) {
@@ -513,6 +518,7 @@ private:
     size_t read_limit_ = 16, write_limit_ = 16;
     uint8_t* memory_ = nullptr;
     uint64_t memory_size_ = 0;
+    uint64_t origin_ = 0;
     std::deque<Burst> reads_;
     std::deque<Burst> writes_;       // from address to response
     size_t complete_writes_ = 0;     // of these, how many have all their data; they are the oldest
@@ -556,6 +562,7 @@ NPU_API void npu_reset(Harness* h) { h->reset(); }
 NPU_API void npu_set_dram(Harness* h, uint64_t latency, int reads, int writes, uint8_t* memory, uint64_t size) {
     h->set_dram(latency, reads, writes, memory, size);
 }
+NPU_API void npu_set_origin(Harness* h, uint64_t origin) { h->set_origin(origin); }
 NPU_API void npu_surround(Harness* h, uint64_t seed, int stall_percent, uint64_t spread, int errors_per_mille) {
     h->surround(seed, stall_percent, spread, errors_per_mille);
 }

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 __all__ = ["add_parsers"]
 
 
+_SHOWN = 8
+"""Names of coverage items that were not hit, at most."""
+_REPLAY_DRAM = {"latency": 20, "read_bursts": 16, "write_bursts": 16}
+"""Of a saved program beside which nothing says in what it ran."""
+
+
 def add_parsers(commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
@@ -50,13 +56,13 @@ def add_parsers(commands) -> None:
         help="the reference DRAM, random each time, or a board's SDRAM with its controller (default: random)",
     )  # fmt: skip
     parser.add_argument("--dram-megahertz", type=float, metavar="M", help="sdram: its clock (default: the board's)")
-    parser.add_argument("--dram-latency", type=int, metavar="N", help="for --replay (default: 20)")
+    parser.add_argument("--dram-latency", type=int, metavar="N", help="for --replay (default: as it was, or 20)")
     for name in ("read", "write"):
         parser.add_argument(
             f"--{name}-bursts",
             type=int,
             metavar="N",
-            help=f"for --replay: {name} bursts in flight (default: 16)",
+            help=f"for --replay: {name} bursts in flight (default: as it was, or 16)",
         )
     parser.add_argument("--vcd", metavar="F", help="for --replay: write a waveform")
     parser.add_argument("-o", "--output", metavar="DIR", default=".", help="folder for programs that differ")
@@ -103,6 +109,7 @@ def _run(options: argparse.Namespace) -> int:
         print_json(found)
     else:
         missed = [item for item, count in found["coverage"].items() if not count]
+        some = ", ".join(missed[:_SHOWN]) + (f" and {len(missed) - _SHOWN} more" if len(missed) > _SHOWN else "")
         print(
             f"seed {result.seed}: {result.programs} programs, {result.cycles} cycles: {result.bit_mismatches} bits and "
             f"{result.cycle_mismatches} cycles apart; {len(found['coverage']) - len(missed)} of "
@@ -112,7 +119,7 @@ def _run(options: argparse.Namespace) -> int:
             outcomes = ", ".join(f"{count} {what}" for what, count in sorted(result.hostile.items()))
             print(f"hostile runs: {outcomes}")
         if missed:
-            print(f"not hit: {', '.join(missed)}")
+            print(f"not hit: {some}")
         if result.first_divergence is not None:
             print(_describe(result.first_divergence))
     return 1 if result.first_divergence is not None else 0
@@ -164,23 +171,24 @@ def _replay(options: argparse.Namespace) -> int:
         raise UsageError(f"cannot read {options.replay}: {error.strerror}") from None
     say_config(options, program.config)
     sdram = _sdram(options, program.config)
+    from npukit.verify.runner import case_surroundings, replay
+
+    given = {"latency": options.dram_latency, "read_bursts": options.read_bursts, "write_bursts": options.write_bursts}
     try:
-        dram = sdram or DramModel(
-            latency=20 if options.dram_latency is None else options.dram_latency,
-            read_bursts=16 if options.read_bursts is None else options.read_bursts,
-            write_bursts=16 if options.write_bursts is None else options.write_bursts,
-        )
+        known, placement = case_surroundings(Path(options.replay))
+        values = {name: known.get(name, default) for name, default in _REPLAY_DRAM.items()}
+        values |= {name: value for name, value in given.items() if value is not None}
+        dram = sdram or DramModel(**values)
     except ValueError as error:
         raise UsageError(str(error)) from None
     refuse(judge_program(program, limits_of(options)))
-    from npukit.verify.runner import replay
 
     def speak(text: str) -> None:
         say(options, text)
 
     make = _device_maker(program.config, sdram, speak)
     with make(vcd=options.vcd, optimise=options.vcd is None) as device:
-        outcome = replay(device, program, dram)
+        outcome = replay(device, program, dram, placement)
     if options.json:
         print_json(
             {

@@ -1,14 +1,14 @@
 """One program on simulator and RTL: memories, counters, and the cycles of every instruction."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from npukit.driver.device import ALIGNMENT, DeviceError, error_text, read_counters, write_wide
+from npukit.driver.device import DeviceError, error_text, read_counters, read_wide, write_wide
 from npukit.driver.rtl_device import RtlDevice
 from npukit.isa.assembly import format_instruction
 from npukit.isa.instructions import Instruction, encode
@@ -16,6 +16,8 @@ from npukit.isa.registers import ControlBit, address_of
 from npukit.sim.dram import AnyDram, DramModel
 from npukit.sim.functional import FunctionalSimulator
 from npukit.sim.timing import Schedule, simulate_timing
+from npukit.verify.observed import Observer
+from npukit.verify.placement import Placement
 from npukit.verify.readback import WrittenWords, read_back
 
 __all__ = ["Outcome", "compare_program", "start_program"]
@@ -24,6 +26,8 @@ _QUICK = DramModel(latency=1, read_bursts=32, write_bursts=32)
 """For reading back, where cycles do not count."""
 _HOSTILE_PATIENCE = 100
 """How many times as long a run may take where its surroundings stall."""
+_FIRST = Placement()
+"""The image at 0, the instructions behind it."""
 _EVENTS = ("queue", "issue", "start", "end")
 
 
@@ -38,33 +42,49 @@ class Outcome:
     memory: NDArray[np.uint8]
     """DRAM as the simulator left it."""
     rtl_seconds: float = 0.0
+    sim_seconds: float = 0.0
+    observed: set[str] = field(default_factory=set)
+    """What an `Observer` found of its values."""
 
 
-def start_program(device: RtlDevice, instructions: Sequence[Instruction], memory: NDArray[np.uint8]) -> None:
-    """Start a program, END included, whose DRAM image is `memory`, base 0, code behind it."""
-    code = np.frombuffer(b"".join(encode(one) for one in instructions), np.uint8)
-    limit = _code_address(memory)
-    device.write_memory(0, memory)
-    device.write_memory(limit, code)
-    write_wide(device, "PROGRAM_HASH", device.config.hash)
-    write_wide(device, "PROGRAM", limit)
+def start_program(
+    device: RtlDevice,
+    instructions: Sequence[Instruction],
+    memory: NDArray[np.uint8],
+    placement: Placement = _FIRST,
+) -> None:
+    """Start a program, END included, whose DRAM image is `memory`."""
+    config = device.config
+    code = np.frombuffer(b"".join(encode(one) for one in placement.moved(instructions)), np.uint8)
+    program = placement.code(memory.size)
+    device.set_origin(placement.origin)
+    device.write_memory(placement.data, memory)
+    device.write_memory(program, code)
+    values = {
+        "PROGRAM_HASH": config.hash, "PROGRAM": placement.origin + program, "BASE": placement.base(config),
+        "LIMIT": placement.limit_of(config, memory.size),
+    }  # fmt: skip
+    for name, value in values.items():
+        write_wide(device, name, value)
     device.write_register(address_of("PROGRAM_LENGTH"), len(instructions))
-    write_wide(device, "BASE", 0)
-    write_wide(device, "LIMIT", limit)
+    for name, value in values.items():
+        if (found := read_wide(device, name)) != value:
+            raise DeviceError(f"the register {name} holds {found:#x}, not {value:#x}")
     device.write_register(address_of("CONTROL"), 1 << ControlBit.START)
 
 
-def _run(device: RtlDevice, instructions: Sequence[Instruction], memory: NDArray[np.uint8]) -> dict[str, int]:
-    start_program(device, instructions, memory)
+def _run(
+    device: RtlDevice,
+    instructions: Sequence[Instruction],
+    memory: NDArray[np.uint8],
+    placement: Placement = _FIRST,
+) -> dict[str, int]:
+    start_program(device, instructions, memory, placement)
     device.wait(60.0)
     problem = error_text(device)
     if problem is not None:
         raise DeviceError(problem)
     return read_counters(device)
-
-
-def _code_address(memory: NDArray[np.uint8]) -> int:
-    return -(-memory.size // ALIGNMENT) * ALIGNMENT
 
 
 def compare_program(
@@ -73,6 +93,7 @@ def compare_program(
     memory: NDArray[np.uint8],
     dram: AnyDram,
     *,
+    placement: Placement = _FIRST,
     reset: bool = True,
     hostile: bool = False,
 ) -> Outcome:
@@ -82,16 +103,22 @@ def compare_program(
     program, of which only the bits are compared.
 
     Args:
+        placement: where program and image lie on the device.
         reset: pull the reset pin first; without, the core is as earlier programs left it.
         hostile: the device's surroundings stall, so only bits are compared.
     """
     config = device.config
-    schedule = simulate_timing(config, instructions, dram.at(_code_address(memory), 0))
+    origin = placement.origin
+    behind = dram.at(origin + placement.code(memory.size), origin + placement.data)
+    begun = perf_counter()
+    schedule = simulate_timing(config, instructions, behind)
+    simulated = perf_counter() - begun
     expected_memory = memory.copy()
     machine = FunctionalSimulator(config, expected_memory)
     written = WrittenWords(config)
+    observer = Observer(config)
     for instruction in instructions:
-        machine.execute(instruction)
+        observer.execute(machine, instruction)
         written.mark(instruction)
     if reset:
         device.reset()
@@ -100,10 +127,10 @@ def compare_program(
     device.max_cycles = patience * (4 * schedule.cycles + 10_000)
     begun = perf_counter()
     try:
-        counters = _run(device, instructions, memory)
+        counters = _run(device, instructions, memory, placement)
         seconds = perf_counter() - begun
         seen = device.instruction_cycles(instructions)
-        actual_memory = device.read_memory(0, memory.size)
+        actual_memory = device.read_memory(placement.data, memory.size)
         reading = read_back(config, written, machine.acc)
         device.max_cycles = patience * (100 * reading.mask.size + 10_000)
         if isinstance(dram, DramModel):
@@ -111,12 +138,13 @@ def compare_program(
         _run(device, reading.instructions, reading.image)
         actual = device.read_memory(0, reading.image.size)
     except DeviceError as error:
-        return Outcome(1, 1, schedule, {"what": "error", "message": str(error)}, expected_memory)
+        first = {"what": "error", "message": str(error)}
+        return Outcome(1, 1, schedule, first, expected_memory, observed=observer.found)
     machine.dram = reading.image.copy()
     for instruction in reading.instructions:
         machine.execute(instruction)
 
-    first = None
+    first: dict[str, Any] | None = None
     wrong = {name: (seen[name] != getattr(schedule, name)) & (not hostile) for name in _EVENTS}
     cycles = sum(int(found.sum()) for found in wrong.values())
     if cycles:
@@ -151,4 +179,4 @@ def compare_program(
     if words.any() and first is None:
         at = int(np.nonzero(words)[0][0])
         first = {**reading.place(at), "simulator": mine[at].tolist(), "rtl": theirs[at].tolist()}
-    return Outcome(bits, cycles, schedule, first, expected_memory, seconds)
+    return Outcome(bits, cycles, schedule, first, expected_memory, seconds, simulated, observer.found)

@@ -7,8 +7,9 @@ what it refuses is never returned.
 Programs are random, or directed: at points of the coverage, which their instructions reach if a try finds a way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -33,6 +34,7 @@ from npukit.sim.judge import judge
 from npukit.verify.limits import ring_operand
 from npukit.verify.makers import DramLayout, InstructionMaker, Wish
 from npukit.verify.order import Order
+from npukit.verify.placement import Placement, random_placement
 from npukit.verify.places import Arena, Places
 from npukit.verify.points import Point
 from npukit.verify.values import random_halves
@@ -58,23 +60,30 @@ class Target:
         point: a field's value, or None.
         beside: an engine that is to work meanwhile.
         tokens: an engine all of whose token counters are to come to their limit.
+        queue: an engine whose queue is to be full.
+        waiting: an engine that is to issue as many instructions as it can before one starts; LOAD.
+        total: what a SUM is to come to, as int32 bits.
         parameters: (operation, name, bits) of a descriptor's field or of a block's parameter.
     """
 
     point: Point | None = None
     beside: Engine | None = None
     tokens: Engine | None = None
+    queue: Engine | None = None
+    waiting: Engine | None = None
+    total: int | None = None
     parameters: tuple[Operation, str, int] | None = None
 
 
 @dataclass(frozen=True)
 class RandomProgram:
-    """A program, END included, and the DRAM image that it starts with."""
+    """A program, END included, the DRAM image that it starts with, and where both lie."""
 
     seed: str
     config: NpuConfig
     instructions: tuple[Instruction, ...]
     memory: NDArray[np.uint8]
+    placement: Placement
 
 
 def random_program(
@@ -97,6 +106,9 @@ def _wish(target: Target) -> Wish | None:
     if target.parameters is not None:
         operation, name, bits = target.parameters
         return Wish(Vector, {"operation": operation}, parameters={name: bits})
+    if target.total is not None:  # of one word: accumulators begin with it
+        window = {"window_height": 1, "window_width": 1}
+        return Wish(Vector, {"operation": Operation.SUM, "a_memory": Memory.ACC, **window})
     point = target.point
     if point is None:
         return None
@@ -237,10 +249,9 @@ class _Generator:
         weights = [random.choice([1, 1, 2, 4]) for _ in kinds]
         steps: list[Target | None] = [*self.targets, *[None] * length]
         random.shuffle(steps)
-        for target, wish in zip(self.targets, self.wishes, strict=True):
+        for target in self.targets:
             if target.tokens is not None:
                 self._flood(target.tokens)
-            assert wish is not None or target.tokens is not None
         for target in steps:
             if target is not None:
                 self._reach(target)
@@ -253,14 +264,16 @@ class _Generator:
         instructions = (*self.order.finish(self.instructions), End())
         if judge(self.config, instructions, self.memory.size, [(0, self.memory.size)]):
             return None
-        return RandomProgram(self.seed, self.config, instructions, self.memory)
+        dram = [target.point.value for target in self.targets if target.point and target.point.field == "dram"]
+        placement = random_placement(
+            self.config, random, instructions, self.memory.size, far=any(dram) if dram else None
+        )
+        return RandomProgram(self.seed, self.config, instructions, self.memory, placement)
 
-    def _try(self, wish: Wish, working: Instruction | None = None) -> bool:
-        """Add an instruction as wanted, if this try finds one, that can run while `working` does."""
+    def _try(self, wish: Wish, fits: Callable[[Instruction], bool] = lambda _: True) -> bool:
+        """Add an instruction as wanted, if this try finds one that fits."""
         made = self.maker.make(wish)
-        if made is None or not self._sound(made):
-            return False
-        if working is not None and not _apart(self.config, made, working):
+        if made is None or not self._sound(made) or not fits(made):
             return False
         for load in self.maker.loads:
             self._add(load)
@@ -273,13 +286,14 @@ class _Generator:
             return True
         return all(one.rule == "unwritten" for one in judge(self.config, (made, End()), 0))
 
-    def _add(self, instruction: Instruction) -> int:
-        self.order.add(instruction, self.random)
+    def _add(self, instruction: Instruction, *, plain: bool = False) -> int:
+        """Add an instruction, `plain`: with no more order than it needs; its index."""
+        self.order.add(instruction, None if plain else self.random)
         self.instructions.append(instruction)
         return len(self.instructions) - 1
 
     def _prologue(self) -> None:
-        random, arenas = self.random, self.maker.places.arenas
+        arenas = self.maker.places.arenas
         units = self.config.wide_word_units
         for memory in (Memory.ACT, Memory.WGT, Memory.PAR):
             for arena in arenas.get(memory, ()):
@@ -293,7 +307,7 @@ class _Generator:
                     "operation": Operation.FILL, "blocks": 1, "height": 1, "width": 1, "out_memory": Memory.ACC,
                     "a_memory": Memory.ACT, "out_bank": arena.bank, "out_offset": arena.low,
                 },
-                parameters=values if random.random() < 0.8 else {},
+                parameters=values,
             )  # fmt: skip
             made = self.maker.make(wish)
             while not isinstance(made, Vector):
@@ -325,6 +339,9 @@ class _Generator:
     def _accumulator(self) -> int:
         """int32 bits: any, or such that sums pass the ends."""
         random = self.random
+        totals = [target.total for target in self.targets if target.total is not None]
+        if totals:
+            return random.choice(totals)
         if not self.extremes:
             return random.choice([random.randint(-300, 300), random.getrandbits(32)])
         end = random.choice([(1 << 31) - 1, -(1 << 31)])
@@ -334,6 +351,10 @@ class _Generator:
 
     def _reach(self, target: Target) -> bool:
         """Add what reaches a target, if some tries find it."""
+        if target.queue is not None:
+            return self._fill_queue(target.queue)
+        if target.waiting is not None:
+            return self._hold_port()
         wish = _wish(target)
         if wish is None:
             return False
@@ -342,10 +363,9 @@ class _Generator:
         engine = wish.kind.engine
         assert engine is not None
         fresh = {other: self._cheap(other) for other in ENGINES if masks.get("wait", 0) >> other & 1}
-        for attempt in range(3 * _MOST_TRIES):
-            if self._try(wish, working if attempt < 2 * _MOST_TRIES else None):
-                break
-        else:
+        tries = range(3 * _MOST_TRIES)
+        found = working is not None and any(self._try(wish, partial(_at_once, self.config, working)) for _ in tries)
+        if not found and not any(self._try(wish) for _ in tries):
             return False
         index = len(self.instructions) - 1
         if masks.get("drain"):
@@ -360,18 +380,19 @@ class _Generator:
                     self.order.after(later, index)
         return True
 
-    def _cheap(self, engine: Engine) -> int | None:
-        """Add a short instruction; its index."""
+    def _cheap(self, engine: Engine, others: Sequence[Instruction] = ()) -> int | None:
+        """Add a short instruction that does not depend on others; its index."""
         wish = Wish(_KINDS[engine], _SHORT[engine])
         for _ in range(_MOST_TRIES):
-            if self._try(wish):
+            if self._try(wish, partial(_independent_of, self.config, others)):
                 return len(self.instructions) - 1
         return None
 
-    def _work_meanwhile(self, engine: Engine) -> Instruction | None:
-        """Add a long instruction of an engine."""
+    def _work_meanwhile(self, engine: Engine, others: Sequence[Instruction] = ()) -> Instruction | None:
+        """Add a long instruction of an engine, that does not depend on others."""
         for _ in range(_MOST_TRIES):
-            if self._try(Wish(_KINDS[engine], self._long(engine))):
+            wish = Wish(_KINDS[engine], self._long(engine))
+            if self._try(wish, partial(_independent_of, self.config, others)):
                 return self.instructions[-1]
         return None
 
@@ -392,32 +413,55 @@ class _Generator:
             "operation": operation, "window_height": size, "window_width": size, "width": min(config.acc_depth, 60),
         }  # fmt: skip
 
+    def _fill_queue(self, engine: Engine) -> bool:
+        """Add more instructions of an engine in a row than its queue has places, short and long ones."""
+        random = self.random
+        for _ in range(self.config.queue_depth + random.randint(2, 12)):
+            long = self._long(engine) if random.random() < 0.05 else _SHORT[engine]
+            if not any(self._try(Wish(_KINDS[engine], long)) for _ in range(_MOST_TRIES)):
+                return False
+        return True
+
+    def _hold_port(self) -> bool:
+        """Let VECTOR hold a port for long, and LOADs wait for it."""
+        window = {"window_height": self.config.max_window, "window_width": self.config.max_window, "width": 40}
+        wish = Wish(Vector, {"operation": Operation.MAX, "blocks": 1, "height": 1, **window})
+        if not any(self._try(wish) for _ in range(_MOST_TRIES)):
+            return False
+        holder = self.instructions[-1]
+        assert isinstance(holder, Vector)
+        load = Wish(Load, {**_SHORT[Engine.LOAD], "bank": holder.out_bank})
+        independent = partial(_independent, self.config, holder)
+        return all(
+            any(self._try(load, independent) for _ in range(_MOST_TRIES)) for _ in range(self.config.queue_depth + 4)
+        )
+
     def _flood(self, source: Engine) -> None:
         """Let an engine give as many tokens as the counters hold, before any is taken; then all are taken."""
         others = [other for other in ENGINES if other is not source]
         # what each has to wait for anyway comes first, and the source waits for it
-        first = {engine: self._copies(engine, 1) for engine in ENGINES}
-        if any(not found for found in first.values()):
-            return
-        floods = self._copies(source, TOKEN_LIMIT, first[source][0])
+        first: dict[Engine, int] = {}
+        copies: dict[Engine, Instruction] = {}
+        for engine in ENGINES:
+            index = self._cheap(engine, list(copies.values()))
+            if index is None:
+                return
+            first[engine], copies[engine] = index, self.instructions[index]
+        givers = [self._add(copies[source])]
         for other in others:
-            self.order.after(floods[0], first[other][0])
+            self.order.after(givers[0], first[other])
+        givers += [self._add(copies[source], plain=True) for _ in range(TOKEN_LIMIT - 1)]
+        working: list[Instruction] = []
         for other in others:
-            self._work_meanwhile(other)
-            takers = self._copies(other, TOKEN_LIMIT, first[other][0])
-            self.order.drain(takers[0])
-            for giver, taker in zip(floods, takers, strict=True):
+            # as long as the last tokens take to come
+            long = self._work_meanwhile(other, [*working, *(copies[one] for one in ENGINES if one is not other)])
+            if long is not None:
+                working.append(long)
+            for number, giver in enumerate(givers):
+                taker = self._add(copies[other], plain=True)
+                if number == 0:
+                    self.order.drain(taker)
                 self.order.after(taker, giver)
-
-    def _copies(self, engine: Engine, count: int, like: int | None = None) -> list[int]:
-        """Add the same short instruction again and again; their indices."""
-        if like is None:
-            like = self._cheap(engine)
-            if like is None:
-                return []
-            if count == 1:
-                return [like]
-        return [self._add(replace(self.instructions[like])) for _ in range(count)]
 
 
 _SHORT: dict[Engine, dict[str, int]] = {
@@ -446,15 +490,28 @@ def _read_operands(wish: Wish) -> list[tuple[str, str, Memory | None]]:
     return []
 
 
-def _apart(config: NpuConfig, one: Instruction, other: Instruction) -> bool:
-    """Whether two instructions can run at the same time: no port is wanted by both, and no word written by one."""
-    for mine in operands(config, one):
-        for theirs in operands(config, other):
-            if (mine.memory, mine.bank) != (theirs.memory, theirs.bank):
-                continue
-            if mine.write == theirs.write:
-                if mine.memory in (Memory.ACT, Memory.ACC):
-                    return False
-            elif mine.extent[0] <= theirs.extent[1] and theirs.extent[0] <= mine.extent[1]:
-                return False
-    return True
+def _independent(config: NpuConfig, one: Instruction, other: Instruction) -> bool:
+    """Whether neither writes a word that the other touches."""
+    return not any(
+        (mine.write or theirs.write)
+        and (mine.memory, mine.bank) == (theirs.memory, theirs.bank)
+        and mine.extent[0] <= theirs.extent[1]
+        and theirs.extent[0] <= mine.extent[1]
+        for mine in operands(config, one)
+        for theirs in operands(config, other)
+    )
+
+
+def _independent_of(config: NpuConfig, others: Sequence[Instruction], made: Instruction) -> bool:
+    return all(_independent(config, made, one) for one in others)
+
+
+def _at_once(config: NpuConfig, one: Instruction, other: Instruction) -> bool:
+    """Whether two instructions can run at the same time: besides, no port is wanted by both."""
+    return _independent(config, one, other) and not any(
+        mine.write == theirs.write
+        and (mine.memory, mine.bank) == (theirs.memory, theirs.bank)
+        and mine.memory in (Memory.ACT, Memory.ACC)
+        for mine in operands(config, one)
+        for theirs in operands(config, other)
+    )

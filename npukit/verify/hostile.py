@@ -58,9 +58,9 @@ def random_surroundings(random: Random, errors_per_mille: int = 0) -> Surroundin
 def _interrupt(device: RtlDevice, made: RandomProgram, how: Interruption, random: Random) -> str:
     """Start a program, end it that way, and reset the core; what became of the program.
 
-    A bus error may come from the start on. Before a reset the program runs in the reference DRAM up to a cycle around the
-    start of one of its instructions, mostly one that uses the bus, and some cycles in a bus that is almost deaf: so
-    addresses, data and responses of all kinds wait when the reset comes.
+    A bus error may come from the start on. Before a reset the program runs in the reference DRAM up to a cycle around
+    the start of one of its instructions, mostly one that uses the bus, and some cycles in a bus that is almost deaf:
+    so addresses, data and responses of all kinds wait when the reset comes.
 
     Raises:
         DeviceError: the core broke a rule of its buses, did not end its bursts, or was not reset.
@@ -72,13 +72,13 @@ def _interrupt(device: RtlDevice, made: RandomProgram, how: Interruption, random
     device.set_dram(dram)
     if how is Interruption.BUS_ERROR:
         device.surround(random_surroundings(random, random.choice([5, 50, 500])))
-        start_program(device, made.instructions, made.memory)
+        start_program(device, made.instructions, made.memory, made.placement)
         device.wait(60.0)
         stopped = "ended in an error" if error_text(device) is not None else "ran to its end"
     else:
         kind = random.choice([Load, Store, Store, object])
         chosen = [index for index, one in enumerate(made.instructions) if isinstance(one, kind)] or [0]
-        start_program(device, made.instructions, made.memory)
+        start_program(device, made.instructions, made.memory, made.placement)
         device.step(max(0, int(schedule.start[random.choice(chosen)]) + random.randint(-3, 12)))
         device.surround(Surroundings(seed=random.getrandbits(64), stall_percent=random.choice([0, 50, 90, 98])))
         device.step(random.randrange(60))
@@ -111,7 +111,9 @@ def hostile_run(device: RtlDevice, seed: str, how: Interruption | None = None) -
         device.surround(random_surroundings(random) if hostile else None)
         made = random_program(device.config, f"{seed}/1")
         dram = DramModel(latency=random.choice([1, 20, 100]))
-        found = compare_program(device, made.instructions, made.memory, dram, reset=False, hostile=hostile)
+        found = compare_program(
+            device, made.instructions, made.memory, dram, placement=made.placement, reset=False, hostile=hostile
+        )
         return HostileRun(happened, found.first, found.bits)
     finally:
         device.surround(None)

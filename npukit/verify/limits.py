@@ -6,6 +6,7 @@ here is an error, so that a new one cannot be forgotten.
 """
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache
 
@@ -207,7 +208,7 @@ def _tokens(config: NpuConfig, kind: type[Instruction], spec: FieldSpec, context
 
 def _choice(config: NpuConfig, kind: type[Instruction], spec: FieldSpec, context: Context) -> Span:
     assert spec.kind is not None
-    legal: set[int]
+    legal: AbstractSet[int]
     if spec.name == "operation":
         legal, reason = set(operations_of(config)), "the configuration has no such operation"
     elif spec.name == "memory":

@@ -254,7 +254,7 @@ class InstructionMaker:
         act_strides = ("act_stride_channel", "act_stride_kernel_y", "act_stride_kernel_x", "act_stride_y")
         act_strides = (*act_strides, "act_stride_x")
         acc_strides = ("acc_stride_block", "acc_stride_y", "acc_stride_x")
-        loops = dict(zip(act_strides, most, strict=False))
+        loops: dict[str, str] = dict(zip(act_strides, most, strict=False))
         loops |= dict(zip(acc_strides, ("blocks", "height", "width"), strict=True))
         counts = self._counts(wish, most, loops)
         steps = counts["channels"] * counts["kernel_height"] * counts["kernel_width"]

@@ -182,6 +182,9 @@ def _whole_field(random: Random, field: LaneField, style: str) -> int:
     high = low + (1 << field.width) - 1
     if style == "ends":
         return random.choice([low, high, *(one for one in (low + 1, -1, 0, 1, high - 1) if low <= one <= high)])
+    if field.name == "bias":
+        span = 1 << 9 if style == "ties" else random.choice([1 << 8, 1 << 20, (1 << 31) - 1])
+        return random.randint(-span, span)
     if field.name == "value":  # of FILL, also around the ends of int8, where CONVERT begins to clamp
         near = random.choice([-129, -128, 127, 128, 128])
         return random.choice([near, near, random.randint(low, high)])

@@ -62,8 +62,9 @@ def points(config: NpuConfig) -> tuple[Point, ...]:
     for span in spans(config):
         spec = next(one for one in fields_of(span.kind) if one.name == span.field)
         ends = {max(span.values)} | ({min(span.values)} if spec.signed else set())
+        plain = spec.width == 1 or spec.name in ("wait", "signal") or len(span.values) == 1
         for value in span.values:
-            extreme = bool(spec.kind) or (value in ends and len(span.values) > 1)
+            extreme = not plain and (value in ends or spec.kind is not None)
             found.append(Point(span.kind, span.field, value, span.context, None, extreme))
         if span.passes:
             passed, kept = span.passes

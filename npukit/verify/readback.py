@@ -111,27 +111,13 @@ class _ReadBack:
             )
         instructions += self.wide()
         identity = self.add_data((np.eye(config.array) * self.one).astype(np.uint8 if self.one == 1 else np.uint16))
-        spans = list(_spans(config, self.written[Memory.WGT]))
-        instructions += self._fill_gaps(spans)
-        instructions += _store_wgt(config, spans, identity, self._start(Memory.WGT))
+        zero = self.add_data(np.zeros(config.word_bytes, np.uint8))
+        instructions += _clear_wgt(config, self.written[Memory.WGT][0], zero)
+        instructions += _store_wgt(config, self.written[Memory.WGT], identity, self._start(Memory.WGT))
         shown = np.zeros((self.mask.size, config.word_bytes), np.uint8)
         image = np.concatenate([shown, *self.data]).reshape(-1)
         ordered = (*order_instructions(config, instructions, self.size), End())
         return ReadBack(config, ordered, image, self.mask, self.sections)
-
-    def _fill_gaps(self, spans: list[tuple[int, int]]) -> Iterator[Instruction]:
-        """Zeros into the words of WGT that are read and were not written: an infinity that an earlier program left
-        there would make a NaN of its column."""
-        read = np.zeros_like(self.written[Memory.WGT])
-        for offset, tiles in spans:
-            read[0, offset : offset + tiles * self.config.array] = True
-        gaps = np.nonzero(read[0] & ~self.written[Memory.WGT][0])[0]
-        runs = [run for run in np.split(gaps, np.nonzero(np.diff(gaps) > 1)[0] + 1) if len(run)]
-        if runs:
-            most = max(len(run) for run in runs)
-            zeros = self.add_data(np.zeros((most, self.config.word_bytes), np.uint8))
-            for run in runs:
-                yield Load(memory=Memory.WGT, offset=int(run[0]), dram=zeros, words=len(run), word_stride=1)
 
     def _start(self, memory: Memory, number: int = 0) -> int:
         places = [start for (one, _), start in zip(self.sections, self.starts, strict=False) if one is memory]
@@ -221,40 +207,45 @@ def _store_par(config: NpuConfig, par: NDArray[np.bool_], ramp: int, dram: int) 
             yield _store(staged, words, dram + first * config.wide_word_units)
 
 
-def _spans(config: NpuConfig, wgt: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """(first word, tiles) of WGT that are read at a time: as many as ACT and, twice if possible, ACC hold."""
+def _clear_wgt(config: NpuConfig, wgt: NDArray[np.bool_], zero: int) -> Iterator[Instruction]:
+    """Set what was not written near what was to 0: a NaN that another program left would hide its column's weights."""
+    reach = config.array + _GAP
+    near = np.convolve(wgt, np.ones(2 * reach + 1))[reach : reach + len(wgt)] > 0
+    words = np.nonzero(near & ~wgt)[0]
+    for run in np.split(words, np.nonzero(np.diff(words) > 1)[0] + 1):
+        if len(run):
+            yield Load(memory=Memory.WGT, offset=int(run[0]), dram=zero, rows=len(run), row_stride=1, word_stride=1)
+
+
+def _store_wgt(config: NpuConfig, wgt: NDArray[np.bool_], identity: int, dram: int) -> Iterator[Instruction]:
+    """Multiply the identity by WGT's words, as many as ACC and ACT hold."""
     size = config.array
+    rows = min(size, config.acc_depth)
+    # two of them in ACC at a time, if they fit
     most = max(1, min(config.acc_depth // 2, (config.act_depth - size) // 2) // size)
+    staging = _Staging(config, identity, size)
+    turn = 0
     for _, low, count in _runs(wgt, config.wgt_depth):
         first = min(low, config.wgt_depth - size)
         tiles = -(-(low + count - first) // size)
         for tile in range(0, tiles, most):
             blocks = min(most, tiles - tile)
             # the last tile may reach over the end: then it begins earlier
-            yield min(first + tile * size, config.wgt_depth - blocks * size), blocks
-
-
-def _store_wgt(config: NpuConfig, spans: list[tuple[int, int]], identity: int, dram: int) -> Iterator[Instruction]:
-    """Multiply the identity by WGT's words."""
-    size = config.array
-    rows = min(size, config.acc_depth)
-    staging = _Staging(config, identity, size)
-    turn = 0
-    for offset, blocks in spans:
-        for row in range(0, size, rows):
-            yield from staging.constant()
-            turn ^= 1
-            acc = config.acc_depth // 2 if turn and 2 * blocks * rows <= config.acc_depth else 0
-            yield Matrix(
-                act_offset=row, act_stride_x=1, wgt_offset=offset, width=rows, blocks=blocks, acc_offset=acc,
-                acc_stride_x=1, acc_stride_block=rows,
-            )  # fmt: skip
-            staged = staging.place(rows * blocks)
-            yield Vector(
-                operation=Operation.CONVERT, width=rows, height=blocks, a_memory=Memory.ACC, a_offset=acc,
-                a_stride_x=1, a_stride_y=rows, out_memory=Memory.ACT, out_stride_x=1, out_stride_y=rows, **staged,
-            )  # fmt: skip
-            yield _store(staged, rows * blocks, dram + offset + row)
+            offset = min(first + tile * size, config.wgt_depth - blocks * size)
+            for row in range(0, size, rows):
+                yield from staging.constant()
+                turn ^= 1
+                acc = config.acc_depth // 2 if turn and 2 * blocks * rows <= config.acc_depth else 0
+                yield Matrix(
+                    act_offset=row, act_stride_x=1, wgt_offset=offset, width=rows, blocks=blocks, acc_offset=acc,
+                    acc_stride_x=1, acc_stride_block=rows,
+                )  # fmt: skip
+                staged = staging.place(rows * blocks)
+                yield Vector(
+                    operation=Operation.CONVERT, width=rows, height=blocks, a_memory=Memory.ACC, a_offset=acc,
+                    a_stride_x=1, a_stride_y=rows, out_memory=Memory.ACT, out_stride_x=1, out_stride_y=rows, **staged,
+                )  # fmt: skip
+                yield _store(staged, rows * blocks, dram + offset + row)
 
 
 def _runs(written: NDArray[np.bool_], most: int) -> Iterator[tuple[int, int, int]]:

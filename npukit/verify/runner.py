@@ -1,31 +1,30 @@
 """Many random programs; on a difference, a shrunk program and a waveform that show it."""
 
+import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from random import Random
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npukit.driver.rtl_device import RtlDevice
 from npukit.files import write_file
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import End, Instruction
 from npukit.isa.program import Program
-from npukit.sim.dram import AnyDram, DramModel
+from npukit.sim.dram import AnyDram
 from npukit.sim.judge import judge
-from npukit.sim.timing import simulate_timing
 from npukit.verify.compare import Outcome, compare_program
-from npukit.verify.coverage import cover, cover_values, coverage_items
-from npukit.verify.generator import random_program
+from npukit.verify.coverage import cover, coverage_items
+from npukit.verify.generator import RandomProgram
 from npukit.verify.hostile import hostile_share
 from npukit.verify.order import order_instructions
+from npukit.verify.placement import Placement
+from npukit.verify.plan import Plan
 
-__all__ = ["Verification", "random_dram", "replay", "save_case", "shrink", "verify"]
+__all__ = ["Verification", "case_surroundings", "replay", "save_case", "shrink", "verify"]
 
 
 @dataclass
@@ -62,16 +61,6 @@ class Verification:
         }
 
 
-def random_dram(seed: str) -> DramModel:
-    """A DRAM of that seed: short and long latencies, few and many bursts in flight."""
-    random = Random(f"{seed}/dram")
-    return DramModel(
-        latency=random.choice([1, 20, 100, random.randint(2, 40)]),
-        read_bursts=random.choice([1, 2, 4, 16, 32]),
-        write_bursts=random.choice([1, 2, 4, 16, 32]),
-    )
-
-
 def verify(
     device: RtlDevice,
     seed: int,
@@ -81,46 +70,44 @@ def verify(
     traced: Callable[[Path], RtlDevice] | None = None,
     dram: AnyDram | None = None,
     first: int = 0,
+    coverage: Counter[str] | None = None,
 ) -> Verification:
     """Compare random programs, `programs` of them from number `first` on, each with a DRAM of its own unless one is
     given; stops at the first that differs, which it shrinks and saves in `folder`, with the waveform if `traced` makes
-    a device that writes one. With the reference DRAM some are followed by hostile runs."""
-    result = Verification(device.config, seed)
+    a device that writes one. With the reference DRAM some are followed by hostile runs. `coverage`, what the programs
+    before number `first` hit, is counted on in."""
+    result = Verification(device.config, seed, coverage=Counter() if coverage is None else coverage)
+    plan = Plan(device.config, seed, result.coverage)
     for index in range(first, first + programs):
-        made = random_program(device.config, f"{seed}/{index}")
-        behind = dram or random_dram(f"{seed}/{index}")
-        start = perf_counter()
-        simulate_timing(device.config, made.instructions, behind)
-        timed = perf_counter()
-        outcome = compare_program(device, made.instructions, made.memory, behind)
-        result.sim_seconds += timed - start
+        made = plan.program(index)
+        behind = dram or plan.dram(index, made)
+        outcome = compare_program(device, made.instructions, made.memory, behind, placement=made.placement)
+        result.sim_seconds += outcome.sim_seconds
         result.rtl_seconds += outcome.rtl_seconds
         result.programs += 1
         result.cycles += outcome.schedule.cycles
         result.bit_mismatches += outcome.bits
         result.cycle_mismatches += outcome.cycles
-        cover(device.config, made.instructions, outcome.schedule, result.coverage)
-        if device.config.dtype == "bf16":
-            before, after = made.memory.view(np.uint16), outcome.memory.view(np.uint16)
-            cover_values("read", before, result.coverage)
-            cover_values("stored", after[after != before], result.coverage)
+        plan.count(cover(made, outcome.schedule, outcome.observed, outcome.memory))
         progress(result.programs)
         if outcome.first is not None:
-            instructions, outcome = shrink(device, made.instructions, made.memory, behind, outcome)
+            instructions, outcome = shrink(device, made, behind, outcome)
             assert outcome.first is not None
             result.first_divergence = {
                 "program": f"{seed}/{index}",
                 "length": len(instructions),
                 "dram": asdict(behind),
+                "placement": asdict(made.placement),
                 **outcome.first,
             }
             if folder is not None:
-                path = save_case(folder, f"{seed}-{index}", device.config, instructions, made.memory)
+                case = replace(made, instructions=instructions)
+                path = save_case(folder, f"{seed}-{index}", case, behind)
                 result.first_divergence["file"] = str(path)
                 if traced is not None:
                     waveform = path.with_suffix(".vcd")
                     with traced(waveform) as tracing:
-                        compare_program(tracing, instructions, made.memory, behind)
+                        compare_program(tracing, instructions, made.memory, behind, placement=made.placement)
                     result.first_divergence["waveform"] = str(waveform)
             break
         share = None if dram is not None else hostile_share(device, seed, index)
@@ -134,42 +121,58 @@ def verify(
 
 
 def shrink(
-    device: RtlDevice,
-    instructions: Sequence[Instruction],
-    memory: NDArray[np.uint8],
-    dram: AnyDram,
-    outcome: Outcome,
+    device: RtlDevice, made: RandomProgram, dram: AnyDram, outcome: Outcome
 ) -> tuple[tuple[Instruction, ...], Outcome]:
     """Leave out instructions, tokens made anew, as long as a difference remains."""
-    best = tuple(instructions)
+    best, memory = made.instructions, made.memory
     position = len(best) - 2
     while position >= 0:
         rest = [replace(one, wait=0, signal=0, drain=0) for i, one in enumerate(best[:-1]) if i != position]
         candidate = (*order_instructions(device.config, rest, memory.size // device.config.word_bytes), End())
         # what is read must be written: the RTL's memories hold what earlier programs left
         if rest and not judge(device.config, candidate, memory.size, [(0, memory.size)]):
-            tried = compare_program(device, candidate, memory, dram)
+            tried = compare_program(device, candidate, memory, dram, placement=made.placement)
             if tried.first is not None:
                 best, outcome = candidate, tried
         position -= 1
     return best, outcome
 
 
-def save_case(
-    folder: Path, name: str, config: NpuConfig, instructions: Sequence[Instruction], memory: NDArray[np.uint8]
-) -> Path:
-    """A program with its memory as its constants: `npukit verify --replay` runs it again."""
+def save_case(folder: Path, name: str, made: RandomProgram, dram: AnyDram) -> Path:
+    """A program with its memory as its constants, and beside it, as JSON, what it ran in.
+
+    `npukit verify --replay` runs it again.
+    """
     program = Program(
-        config, tuple(instructions), constants=memory.tobytes(), dram_bytes=memory.size, name=f"verify {name}"
-    )
+        made.config, made.instructions, constants=made.memory.tobytes(), dram_bytes=made.memory.size,
+        name=f"verify {name}",
+    )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"difference-{name}.npu"
     write_file(path, program.to_bytes())
+    around = {"schema": 1, "dram": asdict(dram), "placement": asdict(made.placement)}
+    write_file(path.with_suffix(".json"), (json.dumps(around, indent=1) + "\n").encode())
     return path
 
 
-def replay(device: RtlDevice, program: Program, dram: AnyDram) -> Outcome:
+def case_surroundings(path: Path) -> tuple[dict[str, Any], Placement]:
+    """What a saved case ran in: its DRAM's values and the placement; nothing and the default where that is not known.
+
+    Raises:
+        ValueError: a JSON file beside the program that is no such description.
+    """
+    beside = path.with_suffix(".json")
+    if not beside.exists():
+        return {}, Placement()
+    try:
+        around = json.loads(beside.read_text(encoding="utf-8"))
+        return dict(around["dram"]), Placement(**around["placement"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{beside} does not say in what a program ran: {error}") from None
+
+
+def replay(device: RtlDevice, program: Program, dram: AnyDram, placement: Placement) -> Outcome:
     """Run a saved case; what its constants leave of DRAM, inputs among it, is 0."""
     memory = np.zeros(program.dram_bytes, np.uint8)
     memory[: len(program.constants)] = np.frombuffer(program.constants, np.uint8)
-    return compare_program(device, program.instructions, memory, dram)
+    return compare_program(device, program.instructions, memory, dram, placement=placement)

@@ -4,6 +4,7 @@ import logging
 import os
 import pwd
 import random
+import re
 import secrets
 import subprocess
 import sys
@@ -18,6 +19,9 @@ from npukit.isa.config import PRESETS
 
 from npukit import cache, files, zoo
 from npukit.cache import cache_path, is_whole, keep, locked, read_kept, sealed
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCRIPTS = sorted((*ROOT.glob("bench/*.py"), *ROOT.glob("examples/*.py")))
 
 compiling = pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="NUMBA_DISABLE_JIT is set")
 
@@ -117,7 +121,8 @@ def test_what_a_killed_writer_left_goes(home: Path) -> None:
     old, young = (path.with_name(f".npukit-{name}{files.PARTIAL}") for name in ("old", "young"))
     for partial in (old, young):
         partial.write_bytes(b"half")
-    os.utime(old, (time.time() - 10_000,) * 2)
+    long_ago = time.time() - 10_000
+    os.utime(old, (long_ago, long_ago))
     assert keep(path, b"data")
     assert not old.exists() and young.exists()
 
@@ -233,3 +238,12 @@ subprocess.run([sys.executable, "-c", "import onnxruntime"], check=True)
     environment |= {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "cache", tmp_path / "home"]
+
+
+@pytest.mark.parametrize(
+    "path", sorted({*ROOT.glob("bench/*.py"), *ROOT.glob("examples/*.py")}), ids=lambda path: path.name
+)
+def test_scripts_load_the_kit_before_onnx_runtime(path: Path) -> None:
+    """So that its telemetry is off for them, too; for the tests `conftest.py` does it."""
+    imports = re.findall(r"^(?:import|from) (npukit|onnxruntime)\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert "onnxruntime" not in imports or imports[0] == "npukit"

@@ -289,7 +289,7 @@ def test_sessions_share_a_device(graphs, digits: Case, seed: int | None) -> None
             case.run(session, [number])
 
     def job(case: Case, session: Session) -> None:
-        case.run(session, [random.randrange(4) for _ in range(6)])
+        case.run(session, [random.randrange(4) for _ in range(4)])
 
     def late() -> None:
         job(cases[1], Session(cases[1].model, CONFIG, device))  # made while the others run
@@ -437,7 +437,7 @@ def test_an_error_at_any_call_of_the_device(graphs, error: BaseException) -> Non
     count = device.calls - start
     assert count > 50
     device.error = error
-    for place in range(0, count, 3):
+    for place in range(0, count, 5):
         device.before = bool(place % 2)
         device.calls, device.fails_at = 0, place
         with pytest.raises(type(error)):

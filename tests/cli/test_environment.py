@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -124,13 +125,13 @@ def test_a_signal_that_is_ignored_stays_so(waits: Path) -> None:
     assert process.returncode == 2 and "is not an ONNX model" in err
 
 
-def in_process(code: str, *arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+def in_process(code: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """The command line in a process of its own, after that code."""
     text = f"import sys\n{textwrap.dedent(code)}\nsys.argv = {['npukit', *map(str, arguments)]!r}\n"
     text += "from npukit.cli import main\nsys.exit(main())\n"
     return subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, timeout=120, preexec_fn=interruptible, **options
-    )  # pyright: ignore[reportCallIssue, reportArgumentType]
+    )
 
 
 def test_interrupt_at_the_exit() -> None:
@@ -525,7 +526,8 @@ def test_readers_that_go_away(unbuffered: bool, compiled: Path, small: Path, tmp
     """`npukit ... | true`: quiet, and 141, for every command that prints. Each has a pipe that nobody reads."""
     text = tmp_path / "text"
     assert main(["disasm", str(compiled), "-o", str(text), "--quiet"]) == 0
-    names = {"small": small, "compiled": compiled, "text": text, "out": tmp_path / "out", "folder": tmp_path / "made"}
+    names: dict[str, object] = {"small": small, "compiled": compiled, "text": text, "out": tmp_path / "out"}
+    names["folder"] = tmp_path / "made"
     names["node"] = convolutions(small)[0]
     lines = [line.format(**names) for line in PRINTING]
     code = """

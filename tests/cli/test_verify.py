@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from npukit.driver import rtl_build
 from npukit.isa.config import PRESETS
+from npukit.sim.dram import DramModel
 
 from npukit.verify.coverage import coverage_items
 from npukit.verify.generator import random_program
@@ -26,8 +27,7 @@ CONFIG = PRESETS["int8-4x4"]
 @pytest.fixture
 def case(tmp_path: Path) -> Path:
     """A saved program."""
-    made = random_program(CONFIG, "cli", 10)
-    return save_case(tmp_path / "cases", "cli", CONFIG, made.instructions, made.memory)
+    return save_case(tmp_path / "cases", "cli", random_program(CONFIG, "cli", 10), DramModel(latency=9))
 
 
 def test_verify(npukit, tmp_path: Path) -> None:
@@ -39,6 +39,7 @@ def test_verify(npukit, tmp_path: Path) -> None:
     coverage = found.pop("coverage")
     assert set(coverage) == set(coverage_items(CONFIG))
     assert all(isinstance(count, int) and count >= 0 for count in coverage.values()) and sum(coverage.values()) > 100
+    assert sum(found.pop("hostile").values()) == 7
     assert found.pop("rtl_mcycles_per_second") > 0 and found.pop("sim_mcycles_per_second") > 0
     assert found == {
         "seed": 3, "programs": 20, "bit_mismatches": 0, "cycle_mismatches": 0, "first_divergence": None,
@@ -117,7 +118,7 @@ def test_verify_bf16(npukit, tmp_path: Path, seed: int | None) -> None:
 def test_replay_of_another_dtype(npukit, tmp_path: Path) -> None:
     """The configuration is that of the program."""
     made = random_program(PRESETS["bf16-4x4"], "cli", 10)
-    path = save_case(tmp_path, "cli", made.config, made.instructions, made.memory)
+    path = save_case(tmp_path, "cli", made, DramModel())
     result = npukit("verify", "--replay", path, "--json")
     assert result.code == 0 and result.json["bit_mismatches"] == 0
 

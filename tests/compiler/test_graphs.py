@@ -330,6 +330,15 @@ def test_integers_in_and_out(graphs) -> None:
     assert [value.type.tensor_type.elem_type for value in session.inputs] == [TensorProto.UINT8]
 
 
+def test_a_product_whose_weights_do_not_fit_behind_its_window(graphs) -> None:
+    """Layers that would be computed together, of which the last needs more weights at once than there is room for."""
+    graph = graphs.Graph(seed=21)
+    y = graph.conv(graph.input((1, 3, 3, 3)), 17, 1)
+    y = graph.maxpool(y, 3)
+    graph.output(graph.conv(y, 9, 1))
+    graphs.agree(graph.model(), tiny(act_depth=512, acc_depth=64, max_window=7, wgt_depth=12))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_chains(graphs, seed) -> None:
     """Random sequences of all operators on random small machines."""

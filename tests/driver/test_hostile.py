@@ -27,7 +27,7 @@ RUNS = 25
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[RtlDevice]:
-    with RtlDevice(CONFIG, memory_bytes=1 << 20) as made:
+    with RtlDevice(CONFIG) as made:
         yield made
 
 

@@ -222,7 +222,7 @@ class Bad:
 
     def load(self, device: Device) -> LoadedProgram:
         """The program in the device's memory, with its error."""
-        loaded = LoadedProgram(device, as_program(self.instructions), 0)
+        loaded = LoadedProgram(device, as_program(self.instructions), 0, None)
         loaded.program = replace(loaded.program, config=self.config)
         loaded.limit = loaded.limit if self.limit is None else self.limit
         if self.code_address is not None:
@@ -374,7 +374,7 @@ def test_errors_of_the_simulator(bad: Bad) -> None:
     stops(device, bad.load, bad.index, bad.cause)
     device.write_register(address_of("CONTROL"), RESET)
     assert device.read_register(address_of("ERROR")) == 0
-    LoadedProgram(device, as_program((FIRST, SECOND, End())), 0).run({})
+    LoadedProgram(device, as_program((FIRST, SECOND, End())), 0, None).run({})
 
 
 def test_tokens_that_fit() -> None:
@@ -420,9 +420,9 @@ def test_a_program_that_never_ends(device: RtlDevice, good: RandomProgram) -> No
     stuck = as_program((FIRST, SECOND, SECOND, End()))
     device.max_cycles = 5000
     with pytest.raises(DeviceError, match="the core is still busy after 5000 cycles; the last event or bus transfer"):
-        LoadedProgram(device, stuck, 0).run({})
+        LoadedProgram(device, stuck, 0, None).run({})
     device.reset()
     device.max_cycles = 200_000
     check_good(device, good)
     with pytest.raises(DeviceError, match="never ends"):
-        LoadedProgram(SimDevice(CONFIG, memory_bytes=MEMORY), stuck, 0).run({})
+        LoadedProgram(SimDevice(CONFIG, memory_bytes=MEMORY), stuck, 0, None).run({})

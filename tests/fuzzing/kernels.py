@@ -12,7 +12,7 @@ from npukit.sim.functional import FunctionalSimulator
 from npukit.sim.timing import Deadlock, least_cycles, simulate_timing
 
 from npukit.cache import cache_path
-from npukit.verify.runner import random_dram
+from npukit.verify.plan import random_dram
 
 from .case import Outcome, Result
 from .mutated import accepted_program, mutated_program

@@ -19,7 +19,7 @@ from npukit.sim.timing import simulate_timing
 
 from npukit.verify.compare import compare_program
 from npukit.verify.generator import random_program
-from npukit.verify.runner import random_dram
+from npukit.verify.plan import random_dram
 from npukit.verify.values import SPECIAL
 
 from .case import Outcome, Result, WrongResult
