@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from queue import Empty, Queue
@@ -464,13 +464,14 @@ def judge_bytes(data: bytes, config: Any, seed: int = 0) -> Judgement:
 def judge_model(model: onnx.ModelProto, config: Any, seed: int = 0) -> Judgement:
     """What becomes of a model on a configuration, with random inputs of that seed.
 
-    The kit's outputs and every quantised tensor have to equal ONNX Runtime's, its reference with all of them as
-    outputs, and its outputs those of the model as it is.
+    The kit's outputs and every quantised tensor have to equal those of ONNX Runtime's reference, and its outputs those
+    of the model as it is, where ONNX Runtime itself gives the same for both.
     """
     return _judge(model, config, seed)
 
 
 def _judge(model: onnx.ModelProto | bytes, config: Any, seed: int) -> Judgement:
+    from npukit.compiler.bfloat16_models import without_bfloat16
     from npukit.driver.host import HostError, open_session, run_session
 
     from npukit import Session
@@ -494,15 +495,12 @@ def _judge(model: onnx.ModelProto | bytes, config: Any, seed: int) -> Judgement:
         return Judgement(Verdict.TRACEBACK, f"{type(error).__name__} in {where}: {error}")
     if reason and "\n" in reason:
         return Judgement(Verdict.TRACEBACK, f"an error of several lines: {reason}")
-    proto = model if isinstance(model, onnx.ModelProto) else onnx.ModelProto()
     try:
-        if isinstance(model, bytes):
-            proto.ParseFromString(model)
-        plain = open_session(proto)
+        proto = onnx.load_model_from_string(model) if isinstance(model, bytes) else model
+        plain = open_session(without_bfloat16(proto))
         if inputs is None:
-            inputs = _oracle_inputs(np.random.default_rng(seed), plain)
-        names = [value.name for value in plain.get_outputs()]
-        expected = run_session(plain, names, inputs)
+            inputs = _oracle_inputs(np.random.default_rng(seed), proto)
+        expected = run_session(plain, [value.name for value in plain.get_outputs()], inputs)
     except Exception as error:  # ONNX Runtime's, or protobuf's
         if reason:
             return Judgement(Verdict.BOTH_REFUSE, reason)
@@ -519,23 +517,34 @@ def _judge(model: onnx.ModelProto | bytes, config: Any, seed: int) -> Judgement:
     if found.tensors != found.tensors_total:
         return Judgement(Verdict.DIFFER, f"{found.tensors} of {found.tensors_total} quantised tensors compared")
     for name, want in expected.items():
-        if want.shape != outputs[name].shape or want.dtype != outputs[name].dtype:
-            return Judgement(
-                Verdict.DIFFER, f"{name}: {want.dtype}{want.shape} is {outputs[name].dtype}{outputs[name].shape}"
-            )
-        if not np.array_equal(want, outputs[name], equal_nan=want.dtype.kind in "fc"):
+        got = outputs[name]
+        if want.shape != got.shape or want.dtype != got.dtype:
+            return Judgement(Verdict.DIFFER, f"{name}: {want.dtype}{want.shape} is {got.dtype}{got.shape}")
+        if _same(want, oracle.last[name]) and not _same(want, got):
             return Judgement(Verdict.DIFFER, f"{name}, without other outputs")
     return Judgement(Verdict.AGREE)
 
 
-def _oracle_inputs(rng: Generator, session: Any) -> dict[str, NDArray]:
-    """Inputs for a model that the kit refuses; open dimensions are 1."""
+def _same(one: NDArray, other: NDArray) -> bool:
+    return bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"))
+
+
+def _oracle_inputs(rng: Generator, model: onnx.ModelProto) -> dict[str, NDArray]:
+    """Inputs for a model that the kit refuses; open dimensions are 1.
+
+    Raises:
+        ValueError: for one of no known shape, for which ONNX Runtime has been seen to abort the process.
+    """
     inputs: dict[str, NDArray] = {}
-    for value in session.get_inputs():
-        kind = value.type.removeprefix("tensor(").removesuffix(")").upper()
-        dtype = helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(kind))
-        sizes = [size if isinstance(size, int) else 1 for size in value.shape]
-        inputs[value.name] = rng.normal(0, 1.3, sizes).astype(dtype)
+    constants = {tensor.name for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        tensor = value.type.tensor_type
+        if value.name in constants:
+            continue
+        if not tensor.HasField("shape"):
+            raise ValueError(f"{value.name} has no shape")
+        sizes = [max(1, dim.dim_value) for dim in tensor.shape.dim]
+        inputs[value.name] = rng.normal(0, 1.3, sizes).astype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     return inputs
 
 
@@ -543,19 +552,10 @@ def _oracle_inputs(rng: Generator, session: Any) -> dict[str, NDArray]:
 
 
 def _configs() -> dict[str, Any]:
-    from npukit.isa.config import PRESETS, NpuConfig
+    from npukit.isa.config import PRESETS
+    from properties import TIGHT
 
-    least = NpuConfig(
-        array=4, act_depth=64, act_banks=1, wgt_depth=8, acc_depth=16, acc_banks=1, par_depth=32, vector_lanes=1,
-        fma_lanes=1, vector_taps=1, max_window=2, bus_bytes=4, max_burst=8, queue_depth=1,
-    )  # fmt: skip
-    return {
-        "int8-4x4": PRESETS["int8-4x4"],
-        "int8-8x8": PRESETS["int8-8x8"],
-        "least": least,
-        "least but for windows": replace(least, act_depth=512, acc_depth=64, max_window=7, wgt_depth=12),
-        "least but for weights": replace(least, wgt_depth=256, max_window=3),
-    }
+    return {**{name: PRESETS[name] for name in ("int8-4x4", "int8-8x8")}, **TIGHT}
 
 
 CONFIGS: dict[str, Any] = _configs()

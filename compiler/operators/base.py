@@ -17,6 +17,7 @@ __all__ = [
     "Match",
     "Produced",
     "Refused",
+    "Window",
     "activation",
     "constant",
     "dequantized",
@@ -24,7 +25,6 @@ __all__ = [
     "four_dimensions",
     "is_quantiser",
     "limits_of",
-    "pair",
     "produced",
     "quantized_output",
     "ratio",
@@ -33,7 +33,7 @@ __all__ = [
     "static_shape",
     "tensor_of",
     "used_values",
-    "window_pads",
+    "window_of",
 ]
 
 
@@ -119,13 +119,25 @@ def static_shape(value: ir.Value) -> tuple[int, ...]:
     if value.shape is None or not all(isinstance(dim, int) for dim in value.shape):
         raise Refused(f"the shape of {value.name} is not static")
     shape = tuple(int(dim) for dim in value.shape.numpy())
-    if 0 in shape:
+    if min(shape, default=1) < 1:  # ONNX's shape inference gives a window larger than its input a negative result
         raise Refused(f"{value.name} has no elements: shape {list(shape)}")
     return shape
 
 
+def _integer(node: ir.Node, name: str, default: int) -> int:
+    """An attribute of a quantiser; ONNX checks its type in its own domain, and not in ONNX Runtime's."""
+    try:
+        return node.attributes.get_int(name, default)
+    except TypeError:
+        raise Refused(f"the attribute {name} of {node.name} is no integer") from None
+
+
 def _parameters(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
-    """Scale and zero point of a QuantizeLinear or DequantizeLinear."""
+    """Scale and zero point of a QuantizeLinear or DequantizeLinear: one number each, or one for each channel.
+
+    Raises:
+        Refused: for everything else that ONNX allows, and what it does not.
+    """
     scale = constant(node.inputs[1])
     if scale is None:
         raise Refused(f"the scale of {node.name} is not constant")
@@ -133,14 +145,29 @@ def _parameters(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.integer]
     if scale.dtype != np.float32 or wrong.size:
         value = f"{wrong[0]}" if wrong.size else f"{scale.dtype}"
         raise Refused(f"the scale of {node.name} must be positive float32, not {value}")
+    if scale.ndim > 1 or not scale.size:
+        raise Refused(
+            f"the scale of {node.name} has the shape {list(scale.shape)}; one number or a vector is supported"
+        )
+    quantized = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+    dtype = quantized.dtype.numpy() if quantized is not None and quantized.dtype is not None else None
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         zero_point = constant(node.inputs[2])
         if zero_point is None:
             raise Refused(f"the zero point of {node.name} is not constant")
+        if zero_point.ndim > 1 or zero_point.size != scale.size:
+            raise Refused(
+                f"the zero point of {node.name} has the shape {list(zero_point.shape)} and its scale "
+                f"{list(scale.shape)}; the same shape is supported"
+            )
+        if dtype is not None and zero_point.dtype != dtype:
+            raise Refused(f"the zero point of {node.name} is {zero_point.dtype} and its tensor {np.dtype(dtype)}")
     else:
-        quantized = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
-        dtype = quantized.dtype.numpy() if quantized is not None and quantized.dtype is not None else np.uint8
-        zero_point = np.zeros(scale.shape, dtype)
+        zero_point = np.zeros(scale.shape, dtype or np.uint8)
+    if _integer(node, "block_size", 0):
+        raise Refused(f"{node.name} quantises in blocks; per tensor or per channel is supported")
+    if _integer(node, "precision", 0) not in (0, ir.DataType.FLOAT):
+        raise Refused(f"{node.name} has a precision of its own; float32 is supported")
     return scale, zero_point
 
 
@@ -155,9 +182,7 @@ def dequantized(value: ir.Value | None) -> Dequantized | None:
     if node is None or not is_quantiser(node, "DequantizeLinear") or node.inputs[0] is None:
         return None
     scale, zero_point = _parameters(node)
-    if node.attributes.get_int("block_size", 0):
-        raise Refused(f"{node.name} dequantises in blocks; per tensor or per channel is supported")
-    return Dequantized(node.inputs[0], scale, zero_point, node.attributes.get_int("axis", 1))
+    return Dequantized(node.inputs[0], scale, zero_point, _integer(node, "axis", 1))
 
 
 def tensor_of(value: ir.Value, scale: NDArray, zero_point: NDArray) -> QuantizedTensor:
@@ -289,7 +314,7 @@ def produced(context: Context, node: ir.Node, operators: tuple[str, ...] = (), *
 
 
 def limits_of(node: ir.Node) -> tuple[float, float] | None:
-    """Limits of a Relu, or of a Clip whose limits are constant; None for anything else."""
+    """Limits of a Relu, or of a Clip whose limits are constant numbers; None for anything else."""
     if node.op_type == "Relu":
         return 0.0, np.inf
     if node.op_type != "Clip":
@@ -298,7 +323,7 @@ def limits_of(node: ir.Node) -> tuple[float, float] | None:
     for position, value in enumerate(node.inputs[1:3]):
         if value is not None:
             array = constant(value)
-            if array is None:
+            if array is None or array.size != 1:
                 return None
             found[position] = float(array.reshape(-1)[0])
     return found[0], found[1]
@@ -350,31 +375,67 @@ def _check_limits(node: ir.Node, tensor: QuantizedTensor) -> None:
     if limits is None:
         raise Refused(f"the limits of Clip {node.name} are not constant")
     least, most = (float(np.float32(limit - tensor.zero_point) * np.float32(tensor.scale)) for limit in (-128, 127))
-    if limits[0] > least or limits[1] < most:
+    if not (limits[0] <= least and most <= limits[1]):  # nor where one is NaN
         raise Refused(
             f"{node.op_type} {node.name} is not absorbed by its quantiser: {tensor.name} holds {least:g} to {most:g}, "
             f"the limits are {limits[0]:g} and {limits[1]:g}, so ONNX Runtime computes in float"
         )
 
 
-def pair(values: Sequence[int] | None, default: int) -> tuple[int, int]:
-    """A two-element attribute."""
-    return (values[0], values[1]) if values else (default, default)
-
-
-def window_pads(
-    node: ir.Node, size: tuple[int, int], out: tuple[int, int], kernel: tuple[int, int],
-    strides: tuple[int, int], dilations: tuple[int, int],
-) -> tuple[int, int, int, int]:  # fmt: skip
-    """Padding (top, left, bottom, right) of a window operator with `auto_pad`, `pads` and `ceil_mode`.
+@dataclass(frozen=True)
+class Window:
+    """How a window moves over an image: (vertical, horizontal), and padding (top, left, bottom, right).
 
     Bottom and right are what the output's size needs; a negative need is 0.
     """
-    need = [(out[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - size[i] for i in (0, 1)]
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int, int, int]
+
+
+def window_of(node: ir.Node, x: QuantizedTensor, y: QuantizedTensor, kernel: Sequence[int]) -> Window:
+    """The window of a Conv or pool, of its attributes `strides`, `dilations`, `pads`, `auto_pad` and `ceil_mode`.
+
+    Raises:
+        Refused: for attributes out of range, or where ONNX's shape inference sees another result than they give.
+    """
+    if len(x.shape) != 4 or len(y.shape) != 4:
+        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {node.op_type} needs 4 (NCHW)")
+    size, out = x.view[2:], y.view[2:]
+    kernel = _attribute("kernel_shape", kernel, 2, 1)
+    strides = _attribute("strides", node.attributes.get_ints("strides") or (1, 1), 2, 1)
+    dilations = _attribute("dilations", node.attributes.get_ints("dilations") or (1, 1), 2, 1)
     mode = node.attributes.get_string("auto_pad", "NOTSET")
-    if mode in ("SAME_UPPER", "SAME_LOWER"):
-        before = [max(0, n) // 2 if mode == "SAME_UPPER" else -(-max(0, n) // 2) for n in need]
-    else:
-        given = node.attributes.get_ints("pads") or (0, 0, 0, 0)
-        before = [given[0], given[1]]
-    return before[0], before[1], max(0, need[0] - before[0]), max(0, need[1] - before[1])
+    given = (0, 0, 0, 0)
+    if mode == "NOTSET":
+        given = _attribute("pads", node.attributes.get_ints("pads") or given, 4, 0)
+    elif mode not in ("SAME_UPPER", "SAME_LOWER", "VALID"):
+        raise Refused(f"auto_pad is {mode}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are supported")
+    reach = [(kernel[axis] - 1) * dilations[axis] + 1 for axis in (0, 1)]
+    need = [(out[axis] - 1) * strides[axis] + reach[axis] - size[axis] for axis in (0, 1)]
+    before, after = [given[0], given[1]], [given[2], given[3]]
+    for axis in (0, 1):
+        if mode.startswith("SAME"):
+            total = max(0, need[axis])
+            before[axis] = total // 2 if mode == "SAME_UPPER" else -(-total // 2)
+            fits = out[axis] == -(-size[axis] // strides[axis])
+        else:
+            room = size[axis] + before[axis] + after[axis] - reach[axis]
+            last = -(-room // strides[axis]) if node.attributes.get_int("ceil_mode", 0) else room // strides[axis]
+            # with ceil_mode, a window that begins behind the image counts or not, by the operator set
+            fits = room >= 0 and room // strides[axis] <= out[axis] - 1 <= last
+        if not fits:
+            raise Refused(
+                f"kernel {kernel[0]}x{kernel[1]} with strides {list(strides)}, dilations {list(dilations)} and pads "
+                f"{list(given)} does not make {list(y.shape)} of {list(x.shape)}"
+            )
+    pads = before[0], before[1], max(0, need[0] - before[0]), max(0, need[1] - before[1])
+    return Window((kernel[0], kernel[1]), (strides[0], strides[1]), (dilations[0], dilations[1]), pads)
+
+
+def _attribute(name: str, values: Sequence[int], count: int, least: int) -> Sequence[int]:
+    if len(values) != count or min(values) < least:
+        raise Refused(f"its {name} are {list(values)}; {count} numbers from {least} on are supported")
+    return values

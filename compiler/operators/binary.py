@@ -28,6 +28,10 @@ from npukit.sim.bfloat16 import narrow
 __all__ = ["match_add", "match_limits", "match_mul"]
 
 
+_MOST = 2.0**30
+"""Half of what a whole number of 32 bits holds: so far away, roundings do not matter."""
+
+
 @dataclass(frozen=True)
 class _Side:
     """One operand: an activation, or a constant as the machine has it; `zero_point` as the framework has it.
@@ -59,8 +63,7 @@ def match_add(context: Context, node: ir.Node) -> Match:
     if context.floats:
         return _match(node, result, a, b, Operation.ADD, {})
     ra, rb = (np.float32(ratio((side.scale,), (y.scale,))) for side in (a, b))
-    if max(ra, rb) > 2.0**100:
-        raise Refused(f"its scales make the factor {max(ra, rb):g}, beyond 2**100")
+    _check_magnitude(256 * (float(ra) + float(rb)))
     # ONNX Runtime's constant: F = zc - fma(ra, za, rb * zb), each step in fp32
     inner = float32_fma(float(ra), a.zero_point, float(rb * np.float32(b.zero_point)))
     values = {"ra": ra, "rb": rb, "offset": np.float32(_natural_zero(y)) - inner}
@@ -73,13 +76,27 @@ def match_mul(context: Context, node: ir.Node) -> Match:
     y = result.tensor
     if context.floats:
         return _match(node, result, a, b, Operation.MULTIPLY, {})
+    multiplier = np.float32(ratio((a.scale, b.scale), (y.scale,)))
+    _check_magnitude(256 * 256 * float(multiplier))
     values = {
-        "multiplier": np.float32(ratio((a.scale, b.scale), (y.scale,))),
+        "multiplier": multiplier,
         "a_zero_point": a.zero_point,
         "b_zero_point": b.zero_point,
         "out_zero_point": _natural_zero(y),
     }
     return _match(node, result, a, b, Operation.MULTIPLY, values)
+
+
+def _check_magnitude(most: float) -> None:
+    """Refuse results that, before they are limited, may not be whole numbers of 32 bits.
+
+    ONNX Runtime converts them to such numbers first (CVTPS2DQ), and what is too large becomes the least of all.
+    """
+    if most >= _MOST:
+        raise Refused(
+            f"its scales make results up to {most:g} before they are limited; ONNX Runtime wraps what is too large, and "
+            f"less than {_MOST:g} is supported"
+        )
 
 
 def _natural_zero(tensor: QuantizedTensor) -> int:
@@ -138,8 +155,8 @@ def _side(context: Context, value: ir.Value | None, y: QuantizedTensor) -> _Side
         raise Refused(
             f"constant {name} is {raw.dtype}; {'float32' if context.floats else 'int8 or uint8'} is supported"
         )
-    if raw.ndim > len(y.shape):
-        raise Refused(f"constant {name} has {raw.ndim} dimensions and the result {len(y.shape)}")
+    if raw.ndim > len(y.shape) or not raw.size:
+        raise Refused(f"constant {name} has the shape {list(raw.shape)} and the result {list(y.shape)}")
     # lanes cannot repeat a value of another lane, so that is done here
     shape = four_dimensions((1,) * (len(y.shape) - raw.ndim) + raw.shape)
     full = np.broadcast_to(raw.reshape(shape), (shape[0], y.view[1], *shape[2:]))

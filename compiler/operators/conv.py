@@ -16,11 +16,10 @@ from npukit.compiler.operators.base import (
     Refused,
     constant,
     dequantized,
-    pair,
     produced,
     ratio,
     source,
-    window_pads,
+    window_of,
 )
 from npukit.compiler.tiling import depthwise_blocks, kernel_problem, window_problem
 from npukit.sim.bfloat16 import narrow
@@ -46,7 +45,9 @@ def gemm_macs(node: ir.Node) -> int:
     return prod(int(dim) for dim in out.numpy()) * int(inner)
 
 
-def _weights(value: ir.Value | None, channel_axis: int) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
+def _weights(
+    value: ir.Value | None, dimensions: int, channel_axis: int
+) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
     """Weights less their zero point, and the scale per output channel (or one)."""
     found = dequantized(value)
     if found is None or (raw := constant(found.value)) is None:
@@ -54,11 +55,16 @@ def _weights(value: ir.Value | None, channel_axis: int) -> tuple[NDArray[np.int1
         raise Refused(f"weights {name} are not a constant that a DequantizeLinear dequantises")
     if raw.dtype not in (np.int8, np.uint8):
         raise Refused(f"weights {found.value.name} are {raw.dtype}; int8 or uint8 is supported")
-    if found.scale.size > 1 and found.axis % raw.ndim != channel_axis:
-        raise Refused(f"weights {found.value.name} have scales along axis {found.axis}, not {channel_axis}")
+    if raw.ndim != dimensions:
+        raise Refused(f"weights {found.value.name} have {raw.ndim} dimensions; {dimensions} are supported")
     shape = [1] * raw.ndim
-    shape[channel_axis] = -1
-    zero = found.zero_point.astype(np.int32).reshape(shape if found.zero_point.size > 1 else [1] * raw.ndim)
+    if found.scale.size > 1:
+        if not -raw.ndim <= found.axis < raw.ndim or found.axis % raw.ndim != channel_axis:
+            raise Refused(f"weights {found.value.name} have scales along axis {found.axis}, not {channel_axis}")
+        if found.scale.size != raw.shape[channel_axis]:
+            raise Refused(f"weights {found.value.name} of shape {list(raw.shape)} have {found.scale.size} scales")
+        shape[channel_axis] = found.scale.size
+    zero = found.zero_point.astype(np.int32).reshape(shape)
     return (raw.astype(np.int32) - zero).astype(np.int16), found.scale.reshape(-1)
 
 
@@ -84,14 +90,16 @@ class _Weights:
         return replace(self, values=self.values.T)
 
 
-def _constants(context: Context, node: ir.Node, channel_axis: int) -> _Weights:
+def _constants(context: Context, node: ir.Node, dimensions: int, channel_axis: int) -> _Weights:
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if not context.floats:
-        values, scale = _weights(node.inputs[1], channel_axis)
+        values, scale = _weights(node.inputs[1], dimensions, channel_axis)
         return _Weights(values, _bias(bias, values.shape[channel_axis]), scale)
     raw = constant(node.inputs[1])
     if raw is None or raw.dtype != np.float32:
         raise Refused(f"weights {_name(node.inputs[1])} are not a float32 constant")
+    if raw.ndim != dimensions:
+        raise Refused(f"weights {_name(node.inputs[1])} have {raw.ndim} dimensions; {dimensions} are supported")
     outputs = raw.shape[channel_axis]
     term = np.zeros(outputs, np.float32) if bias is None else constant(bias)
     if term is None or term.dtype != np.float32:
@@ -132,18 +140,15 @@ def match_conv(context: Context, node: ir.Node) -> Match:
     value, x = source(context, node.inputs[0])
     if len(x.shape) != 4:
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; Conv needs 4 (NCHW)")
-    group = node.attributes.get_int("group", 1)
-    constants = _constants(context, node, 0)
+    constants = _constants(context, node, 4, 0)
     weights = constants.values
+    group = _group(node, x, weights)
     result = produced(context, node, ("QLinearConv",))
     y = result.tensor
-    kernel = weights.shape[2], weights.shape[3]
-    strides = pair(node.attributes.get_ints("strides"), 1)
-    dilations = pair(node.attributes.get_ints("dilations"), 1)
-    pads = window_pads(node, x.view[2:], y.view[2:], kernel, strides, dilations)
-    given = node.attributes.get_ints("pads") or (0, 0, 0, 0)
-    if node.attributes.get_string("auto_pad", "NOTSET") == "NOTSET" and (pads[2] > given[2] or pads[3] > given[3]):
-        raise Refused(f"kernel {kernel[0]}x{kernel[1]} with its dilation exceeds the padded input")
+    if list(node.attributes.get_ints("kernel_shape") or weights.shape[2:]) != list(weights.shape[2:]):
+        raise Refused(f"its kernel_shape is not that of its weights, {list(weights.shape)}")
+    window = window_of(node, x, y, weights.shape[2:])
+    kernel, strides, dilations, pads = window.kernel, window.strides, window.dilations, window.pads
     if max(pads) > MAX_PAD:
         raise Refused(f"padding {list(pads)} exceeds {MAX_PAD}")
     if strides[1] > 1023 or dilations[1] * kernel[1] > 32767:
@@ -177,6 +182,17 @@ def match_conv(context: Context, node: ir.Node) -> Match:
     return Match(node, result.nodes, (value,), result.value, (x, y), build)
 
 
+def _group(node: ir.Node, x: QuantizedTensor, weights: NDArray) -> int:
+    """The number of a Conv's groups, which divides its channels, and gives each what its weights take."""
+    group = node.attributes.get_int("group", 1)
+    outer, inner = weights.shape[:2]
+    if group < 1 or outer % group or x.shape[1] != inner * group:
+        raise Refused(
+            f"weights of shape {list(weights.shape)} in {group} groups do not fit {x.shape[1]} input channels"
+        )
+    return group
+
+
 def match_gemm(context: Context, node: ir.Node) -> Match:
     """A Gemm with constant weights: a convolution whose kernel is the whole (flattened) image."""
     beta = node.attributes.get_float("beta", 1.0)
@@ -199,14 +215,14 @@ def _product(context: Context, node: ir.Node, operator: str, transposed: bool, a
     value, x = source(context, node.inputs[0])
     if len(x.shape) != 2:
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {node.op_type} needs 2")
-    constants = _constants(context, node, 0 if transposed else 1)
-    if constants.values.ndim != 2:
-        raise Refused(f"weights have {constants.values.ndim} dimensions; 2 are supported")
+    constants = _constants(context, node, 2, 0 if transposed else 1)
     if not transposed:
         constants = constants.transposed()
     weights = np.ascontiguousarray(constants.values)
     result = produced(context, node, (operator,))
     y = result.tensor
+    if y.shape != (x.shape[0], weights.shape[0]) or weights.shape[1] != x.shape[1]:
+        raise Refused(f"input {list(x.shape)} and weights {list(weights.shape[::-1])} do not make {list(y.shape)}")
     channels, values = _channels(constants, weights, x, result, alpha)
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:

@@ -1,6 +1,6 @@
 """Operators that move values: reshapes, concatenation, padding, cutting out, repetition."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -45,7 +45,7 @@ def match_concat(context: Context, node: ir.Node) -> Match:
     found = [source(context, value) for value in node.inputs]
     result = produced(context, node, clamp=False)
     y = result.tensor
-    axis = node.attributes.get_int("axis", 0) % len(y.shape)
+    axis = _axes([node.attributes.get_int("axis", 0)], len(y.shape))[0]
     size = context.config.array
     if context.floats and axis == 1 and any(x.view[1] % size for _, x in found[:-1]):
         counts = [x.view[1] for _, x in found]
@@ -72,6 +72,18 @@ def _integers(node: ir.Node, position: int, name: str) -> list[int] | None:
     return [int(one) for one in array.reshape(-1)]
 
 
+def _axes(axes: Sequence[int], dimensions: int) -> list[int]:
+    """Axes from 0 on.
+
+    Raises:
+        Refused: for one out of range, or given twice.
+    """
+    found = [axis + dimensions if axis < 0 else axis for axis in axes]
+    if any(not 0 <= axis < dimensions for axis in found) or len(set(found)) < len(found):
+        raise Refused(f"its axes are {list(axes)}, of {dimensions} dimensions")
+    return found
+
+
 def _image(x: QuantizedTensor, op: str) -> None:
     if len(x.shape) != 4:
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {op} needs 4 (NCHW)")
@@ -88,18 +100,23 @@ def match_pad(context: Context, node: ir.Node) -> Match:
     if mode != "constant":
         raise Refused(f"mode is {mode}; constant is supported")
     given = _integers(node, 1, "pads") or []
-    axes = _integers(node, 3, "axes") or list(range(4))
+    chosen = _integers(node, 3, "axes")
+    axes = _axes(range(4) if chosen is None else chosen, 4)
     before, after = [0] * 4, [0] * 4
+    if len(given) != 2 * len(axes):
+        raise Refused(f"its pads are {given}, for the axes {axes}; two numbers for each axis are supported")
     for position, axis in enumerate(axes):
         before[axis], after[axis] = given[position], given[position + len(axes)]
+    if tuple(size + low + high for size, low, high in zip(x.shape, before, after, strict=True)) != y.shape:
+        raise Refused(f"padding {given} does not make {list(y.shape)} of {list(x.shape)}")
     if any(before[:2] + after[:2]):
         raise Refused(f"padding {given} concerns batch or channels; height and width are supported")
     if max(before + after) > MAX_PAD:
         raise Refused(f"padding {given} exceeds {MAX_PAD}")
     filled = node.inputs[2] if len(node.inputs) > 2 else None
     number = constant(filled) if filled is not None else np.array(node.attributes.get_float("value", 0.0))
-    if number is None:
-        raise Refused("its value is not constant")
+    if number is None or number.size != 1:
+        raise Refused("its value is not a constant number")
     fill = np.float32(number.reshape(-1)[0])
     if np.isnan(fill):
         raise Refused("its value is NaN")
@@ -120,15 +137,22 @@ def match_slice(context: Context, node: ir.Node) -> Match:
     y = result.tensor
     same_parameters(x, y, "Slice")
     starts, ends = (_integers(node, position, name) for position, name in ((1, "starts"), (2, "ends")))
-    assert starts is not None and ends is not None
-    axes = _integers(node, 3, "axes") or list(range(len(starts)))
-    steps = _integers(node, 4, "steps") or [1] * len(starts)
+    chosen, steps = (_integers(node, position, name) for position, name in ((3, "axes"), (4, "steps")))
+    if starts is None or ends is None:
+        raise Refused("it has no starts or no ends")
+    axes = _axes(range(len(starts)) if chosen is None else chosen, 4)
+    steps = [1] * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise Refused(f"its starts are {starts}, ends {ends}, axes {axes} and steps {steps}: not one for each axis")
     if any(step != 1 for step in steps):
         raise Refused(f"steps are {steps}; 1 is supported")
-    first = [0] * 4
-    for start, axis in zip(starts, axes, strict=True):
-        size = x.shape[axis]
-        first[axis] = min(max(start + (size if start < 0 else 0), 0), size)
+    first, last = [0] * 4, list(x.shape)
+    for start, end, axis in zip(starts, ends, axes, strict=True):
+        first[axis], last[axis] = (
+            min(max(place + (x.shape[axis] if place < 0 else 0), 0), x.shape[axis]) for place in (start, end)
+        )
+    if tuple(end - start for start, end in zip(first, last, strict=True)) != y.shape:
+        raise Refused(f"from {first} to {last} it does not make {list(y.shape)} of {list(x.shape)}")
     if x.shape[0] != y.shape[0]:
         raise Refused("it cuts the batch; height, width and channels are supported")
     if first[1] % context.config.array:
@@ -155,15 +179,17 @@ def _scales(context: Context, node: ir.Node) -> list[float] | None:
     position = 1 if node.op_type == "Upsample" or context.opsets.get("", 0) < 11 else 2
     value = node.inputs[position] if position < len(node.inputs) else None
     if value is None:
-        return None
+        return list(node.attributes.get_floats("scales") or ()) or None  # Upsample's, before operator set 9
     given = constant(value)
     if given is None:
         raise Refused(f"its scales {value.name} are not constant")
     if given.size == 0:
         return None
-    axes = node.attributes.get_ints("axes") or range(4)
+    axes = _axes(node.attributes.get_ints("axes") or range(4), 4)
+    if given.size != len(axes):
+        raise Refused(f"its scales are {given.reshape(-1).tolist()}, for the axes {axes}")
     scales = [1.0] * 4
-    for axis, scale in zip(axes, given.reshape(-1), strict=False):
+    for axis, scale in zip(axes, given.reshape(-1), strict=True):
         scales[axis] = float(scale)
     return scales
 

@@ -12,12 +12,11 @@ from npukit.compiler.operators.base import (
     Match,
     Produced,
     Refused,
-    pair,
     produced,
     ratio,
     same_parameters,
     source,
-    window_pads,
+    window_of,
 )
 from npukit.compiler.tiling import MAX_WINDOW_STEP, average_window, window_problem
 
@@ -32,16 +31,13 @@ def match_maxpool(context: Context, node: ir.Node) -> Match:
     result = produced(context, node, clamp=False)
     y = result.tensor
     same_parameters(x, y, "MaxPool")
-    kernel = pair(node.attributes.get_ints("kernel_shape"), 1)
-    if len(x.shape) != 4:
-        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; MaxPool needs 4 (NCHW)")
-    strides = pair(node.attributes.get_ints("strides"), 1)
-    rows, columns = pair(node.attributes.get_ints("dilations"), 1)
+    window = window_of(node, x, y, node.attributes.get_ints("kernel_shape") or ())
+    kernel, strides, pads = window.kernel, window.strides, window.pads
+    rows, columns = window.dilations
     dilations = rows if kernel[0] > 1 else 1, columns if kernel[1] > 1 else 1
     mode = node.attributes.get_string("auto_pad", "NOTSET")
     if mode.startswith("SAME") and max(dilations) > 1:
         raise Refused(f"auto_pad is {mode} with dilations {list(dilations)}, where ONNX and ONNX Runtime differ")
-    pads = window_pads(node, x.view[2:], y.view[2:], kernel, strides, dilations)
     for axis in (0, 1):
         start = (y.view[2 + axis] - 1) * strides[axis] - pads[axis]
         if start >= x.view[2 + axis]:
@@ -81,6 +77,8 @@ def match_global_average(context: Context, node: ir.Node) -> Match:
         )
 
     values = _sum_values(context, x, result, size, size)
+    if not context.floats and not 2.0**-32 <= values["multiplier"] < 256:  # see MlasQLinearGlobalAveragePool
+        raise Refused(f"its scales make the factor {values['multiplier']:g}; ONNX Runtime takes 2**-32 to below 256")
 
     def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
         return GlobalAverageLayer(node.name or "", node.op_type, (x.name,), y.name, values)
@@ -102,15 +100,12 @@ def _sum_values(context: Context, x: QuantizedTensor, result: Produced, position
 def match_average(context: Context, node: ir.Node) -> Match:
     """A two-dimensional AveragePool within `max_window` whose result no rounding of floats can change."""
     value, x = source(context, node.inputs[0])
-    if len(x.shape) != 4:
-        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; AveragePool needs 4 (NCHW)")
     result = produced(context, node, ("QLinearAveragePool",))
     y = result.tensor
-    kernel = pair(node.attributes.get_ints("kernel_shape"), 1)
-    strides = pair(node.attributes.get_ints("strides"), 1)
-    if any(one != 1 for one in node.attributes.get_ints("dilations") or ()):
+    window = window_of(node, x, y, node.attributes.get_ints("kernel_shape") or ())
+    kernel, strides, pads = window.kernel, window.strides, window.pads
+    if window.dilations != (1, 1):
         raise Refused("it is dilated, which is not supported")
-    pads = window_pads(node, x.view[2:], y.view[2:], kernel, strides, (1, 1))
     if max(pads) > MAX_PAD:
         raise Refused(f"padding {list(pads)} exceeds {MAX_PAD}")
     if strides[1] > MAX_WINDOW_STEP:
