@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import onnx
+from npukit.compiler.errors import ModelError
 from onnx import TensorProto, numpy_helper
 
 __all__ = ["without_bfloat16"]
@@ -18,7 +19,11 @@ _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 
 
 def without_bfloat16(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model itself if it has no bfloat16, otherwise a copy in which fp32 takes its place."""
+    """The model itself if it has no bfloat16, otherwise a copy in which fp32 takes its place.
+
+    Raises:
+        ModelError: a tensor whose data do not go with its shape.
+    """
     if not any(_is_bfloat16(one) for one in _all(model)):
         return model
     copy = onnx.ModelProto()
@@ -29,10 +34,18 @@ def without_bfloat16(model: onnx.ModelProto) -> onnx.ModelProto:
         if isinstance(one, onnx.TypeProto.Tensor):
             one.elem_type = TensorProto.FLOAT
         elif isinstance(one, TensorProto):
-            one.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(one).astype(np.float32), one.name))
+            one.CopyFrom(_widened(one))
         else:
             one.i = TensorProto.FLOAT
     return copy
+
+
+def _widened(tensor: TensorProto) -> TensorProto:
+    try:
+        values = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:  # of its own, and numpy's
+        raise ModelError(f"tensor {tensor.name} is damaged: {error}") from None
+    return numpy_helper.from_array(values.astype(np.float32), tensor.name)
 
 
 _Part = onnx.TypeProto.Tensor | TensorProto | onnx.AttributeProto

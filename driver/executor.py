@@ -68,6 +68,13 @@ def programs_of(model: onnx.ModelProto) -> dict[str, Program]:
     return programs
 
 
+def _constant(tensor: onnx.TensorProto) -> NDArray:
+    try:
+        return numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:  # of its own, and numpy's
+        raise ArtifactError(f"initializer {tensor.name} is damaged: {error}") from None
+
+
 class _HostSegment:
     """Consecutive ordinary nodes, as an ONNX Runtime session of their own."""
 
@@ -119,9 +126,7 @@ class Executor:
         except GraphError as error:
             raise ArtifactError(str(error)) from None
         self._constants = {
-            tensor.name: numpy_helper.to_array(tensor)
-            for tensor in model.graph.initializer
-            if tensor.name in self.outputs
+            tensor.name: _constant(tensor) for tensor in model.graph.initializer if tensor.name in self.outputs
         }
         programs = programs_of(model)
         graph = model.graph

@@ -438,6 +438,13 @@ def test_input_file_that_is_none(npukit, small, tmp_path) -> None:
     npukit("run", small, "--input", tmp_path / "objects.npz").refused("input image must be int8, not object")
 
 
+def test_a_bfloat16_tensor_without_all_of_its_data(npukit, small, tmp_path) -> None:
+    model = onnx.load(small)
+    model.graph.initializer.append(TensorProto(name="t", data_type=TensorProto.BFLOAT16, dims=[3], raw_data=b"\0" * 5))
+    path = save(tmp_path / "m.onnx", model)
+    npukit("check", path).refused("tensor t is damaged: ")
+
+
 def _npy(head: str, data: bytes) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode() + data
 

@@ -105,6 +105,11 @@ def make_input_no_tensor(model: onnx.ModelProto) -> None:
     model.graph.input[0].type.sequence_type.elem_type.tensor_type.elem_type = TensorProto.INT8
 
 
+def give_out_damaged_constant(model: onnx.ModelProto) -> None:
+    model.graph.initializer.append(TensorProto(name="c", data_type=TensorProto.FLOAT, dims=[3], raw_data=b"\0" * 7))
+    model.graph.output.append(helper.make_tensor_value_info("c", TensorProto.FLOAT, [3]))
+
+
 def make_source_no_text(model: onnx.ModelProto) -> None:
     next(one for one in programs(model)[0].attribute if one.name == "source").s = b"\xff\xfe"
 
@@ -128,6 +133,7 @@ def make_source_no_text(model: onnx.ModelProto) -> None:
         (make_input_open, r"input image has the shape \[1, 0, 6, 6\]; every dimension must be a fixed number"),
         (double_input, "the input 'image' is there twice"),
         (make_input_no_tensor, "input image is no tensor of a type that is known"),
+        (give_out_damaged_constant, "initializer c is damaged: "),
         (make_source_no_text, "EPContext node npukit_0 was made by "),
     ],
 )
