@@ -70,6 +70,9 @@ internals: $(STAMP) ## queues and handshakes inside of the core, each at its end
 hostile: $(STAMP) ## resets and bus errors in the middle of programs: SEED=1 RUNS=200
 	$(BIN)/python tests/hostile.py --seed $(SEED) --runs $(RUNS)
 
+faults: $(STAMP) ## processes killed at random moments of a build or a write: SEED=1 RUNS=200
+	$(BIN)/python tests/faults.py --seed $(SEED) --count $(RUNS)
+
 networks: $(STAMP) ## ResNets and MobileNetV2: ONNX Runtime = simulator = RTL
 	$(BIN)/python tests/networks.py
 
