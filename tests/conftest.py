@@ -1,6 +1,7 @@
 """What the tests of several folders use; fixtures, because test folders are not packages."""
 
 import importlib.util
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -8,6 +9,10 @@ from types import ModuleType
 import pytest
 
 import npukit  # noqa: F401  # before the tests load ONNX Runtime, whose telemetry it turns off
+
+# a background job ignores interrupts, and so do all that it starts, unless it catches them
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
