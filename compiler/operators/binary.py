@@ -94,8 +94,8 @@ def _check_magnitude(most: float) -> None:
     """
     if most >= _MOST:
         raise Refused(
-            f"its scales make results up to {most:g} before they are limited; ONNX Runtime wraps what is too large, and "
-            f"less than {_MOST:g} is supported"
+            f"its scales make results up to {most:g} before they are limited; ONNX Runtime wraps what is too large, "
+            "and less than 2**30 is supported"
         )
 
 
