@@ -437,5 +437,5 @@ def window_of(node: ir.Node, x: QuantizedTensor, y: QuantizedTensor, kernel: Seq
 
 def _attribute(name: str, values: Sequence[int], count: int, least: int) -> Sequence[int]:
     if len(values) != count or min(values) < least:
-        raise Refused(f"its {name} are {list(values)}; {count} numbers from {least} on are supported")
+        raise Refused(f"its attribute {name} is {list(values)}; {count} numbers from {least} on are supported")
     return values
