@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties verify verify-long hostile networks mutants netlist levels floats lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties verify verify-long hostile faults networks mutants netlist levels floats lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -63,6 +63,9 @@ verify-long: $(STAMP) ## the same with ten times as many programs
 
 hostile: $(STAMP) ## resets and bus errors in the middle of programs: SEED=1 RUNS=200
 	$(BIN)/python tests/hostile.py --seed $(SEED) --runs $(RUNS)
+
+faults: $(STAMP) ## kill builds, commands and writers at random moments: N=200 SEED=1
+	$(BIN)/python tests/faults.py --count $(or $(N),200) --seed $(SEED)
 
 networks: $(STAMP) ## ResNets and MobileNetV2: ONNX Runtime = simulator = RTL
 	$(BIN)/python tests/networks.py
