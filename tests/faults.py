@@ -109,6 +109,7 @@ class Kind:
         self.token = secrets.token_hex(16)
         self.temporary = folder / "temporary"
         self.temporary.mkdir(parents=True)
+        self.errors = folder / "stderr"
         kept = folder / "cache" / "npukit"
         kept.mkdir(parents=True)
         for name in ("kernels", "verilog"):  # what is not under test
@@ -145,16 +146,18 @@ class Kind:
 
     def start(self, command: Sequence[str]) -> subprocess.Popen[str]:
         """Begin a process whose children can be told by their environment."""
-        return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment, cwd=self.folder,
-            # a shell has its background jobs ignore it
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )  # fmt: skip
+        with open(self.errors, "w") as errors:
+            return subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, env=self.environment, cwd=self.folder,
+                # a shell has its background jobs ignore it
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )  # fmt: skip
 
     def run(self, command: Sequence[str]) -> list[str]:
         """Run a command that must go well; its problems."""
         with self.start(command) as process:
-            _, err = process.communicate()
+            process.communicate()
+        err = self.errors.read_text()
         return [] if process.returncode == 0 else [f"{' '.join(command[2:5])}: exit code {process.returncode}: {err}"]
 
     def partials(self) -> list[Path]:
@@ -338,12 +341,15 @@ def put_in(kind: Kind, name: str, number: signal.Signals, last: bool) -> Fault:
             assert process.stdout is not None and process.stdout.readline() == "written\n"
         time.sleep(kind.random.uniform(0, 0.5 if endless else kind.seconds))
         process.send_signal(number)
-        _, err = process.communicate()
+        process.wait()  # not for the end of its output, which its children would have as well
+    err = kind.errors.read_text()
     fault = Fault(name, number.name, "ended by it")
     code = process.returncode
     if code == 0 and not endless:
         fault.outcome = "done before it came"
-    elif number != signal.SIGKILL and (code == -number or (code == 1 and "npukit/" not in err)):
+    elif number != signal.SIGKILL and (
+        code == -number or (err.endswith("KeyboardInterrupt\n") and "npukit/" not in err)
+    ):
         fault.outcome = "in Python's own start"
     elif code != CODES[number]:
         fault.problems.append(f"exit code {code}: {err}")
