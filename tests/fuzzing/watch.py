@@ -1,38 +1,30 @@
 """Cases in processes that are watched: one that hangs or crashes is noted, and another goes on behind it."""
 
-import ctypes
 import json
 import multiprocessing
 import os
 import re
-import resource
 import signal
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from . import module_of
-from .case import GOOD, Kind, Outcome, Result, WrongResult
+from .case import GOOD, Outcome, Result
+from .worker import OUTCOMES, PRINTED, Shared, work
 
 __all__ = ["Finding", "Report", "replay", "run_kind", "state_of"]
 
 _SPAWN = multiprocessing.get_context("spawn")
-_OUTCOMES = tuple(Outcome)
 _CHUNK = 100
 _START_SECONDS = 900.0
 """For imports, and for what a kind builds before its first case."""
-_SPARE_MEGABYTES = 2048
-"""Address space that is taken, but not used."""
-_PRINTED = "printed.txt"
-"""What a worker prints, in its folder."""
 _SAVED = 2
 """Inputs that are kept of those that end in the same place."""
 
@@ -48,10 +40,8 @@ class Finding:
     @property
     def place(self) -> str:
         """The same for cases that went wrong alike, mostly."""
-        last = self.result.message.strip().splitlines()[-1:]
-        return (
-            re.sub(r"\d+", "0", f"{self.result.outcome}: {''.join(last)}") if " at /" not in "".join(last) else last[0]
-        )
+        last = "".join(self.result.message.strip().splitlines()[-1:])
+        return last if " at /" in last else re.sub(r"\d+", "0", f"{self.result.outcome}: {last}")
 
 
 @dataclass
@@ -78,101 +68,6 @@ class Report:
         return all(outcome in GOOD for outcome, count in self.counts.items() if count)
 
 
-class _Shared(ctypes.Structure):
-    """What a worker tells without sending anything, so that it is there after a crash."""
-
-    _fields_ = (
-        ("index", ctypes.c_int64),
-        ("begun", ctypes.c_double),
-        ("counts", ctypes.c_int64 * len(_OUTCOMES)),
-    )
-
-
-def _random(kind: str, seed: int, index: int) -> Random:
-    return Random(f"{seed}/{kind}/{index}")
-
-
-def _judged(run: Callable[[], Result]) -> Result:
-    try:
-        return run()
-    except WrongResult as error:
-        return Result(Outcome.WRONG, str(error))
-    except MemoryError as error:
-        return Result(Outcome.MEMORY, f"{error} at {_innermost(error)}")
-    except Exception as error:
-        return Result(
-            Outcome.TRACEBACK,
-            "".join(traceback.format_exception(error)) + f"{type(error).__name__} at {_innermost(error)}",
-        )
-
-
-def _innermost(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
-
-
-class _Memory:
-    """Holds cases to an amount of memory: what they ask for beyond it, and much more yet, is not given."""
-
-    def __init__(self, megabytes: int | None) -> None:
-        self.megabytes = megabytes
-        if megabytes is not None:
-            size = (self._status("VmSize") + megabytes + _SPARE_MEGABYTES) << 20
-            resource.setrlimit(resource.RLIMIT_AS, (size, size))
-        self.before = self._status("VmRSS")
-
-    @staticmethod
-    def _status(name: str) -> int:
-        """Of this process, in MiB."""
-        text = Path("/proc/self/status").read_text(encoding="ascii")
-        return int(text.split(f"{name}:", 1)[1].split(None, 1)[0]) >> 10
-
-    def check(self, result: Result) -> Result:
-        """`result`, or that the case took too much, which an error that was caught may hide."""
-        taken = self._status("VmHWM") - self.before
-        if self.megabytes is None or taken <= self.megabytes:
-            return result
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the most is to begin anew
-        return Result(Outcome.MEMORY, f"{taken} MiB; {result.outcome}: {result.message}")
-
-
-def _work(name: str, seed: int, folder: str, pipe: Connection, shared: Any) -> None:
-    """A worker: does what it is told until it is told nothing more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the watcher ends it
-    with open(Path(folder, _PRINTED), "wb") as printed:
-        for number in (1, 2):
-            os.dup2(printed.fileno(), number)
-    kind: Kind = module_of(name).make(Path(folder))
-    notes = getattr(kind, "notes", Counter())
-    memory = _Memory(kind.megabytes)
-    pipe.send(("ready", kind.seconds, kind.suffix))
-    while True:
-        try:
-            order, *operands = pipe.recv()
-        except EOFError:
-            return
-        if order == "input":
-            try:
-                pipe.send(("input", kind.input(_random(name, seed, operands[0]))))
-            except Exception:
-                pipe.send(("input", None))  # the case has said so
-        elif order == "replay":
-            shared.begun = time.monotonic()
-            pipe.send(("result", 0, memory.check(_judged(lambda data=operands[0]: kind.run(data)))))
-        else:
-            ctypes.memset(ctypes.addressof(shared.counts), 0, ctypes.sizeof(shared.counts))
-            notes.clear()
-            for index in range(*operands):
-                shared.index, shared.begun = index, time.monotonic()
-                random = _random(name, seed, index)
-                # an error in making the input is one of the case
-                result = memory.check(_judged(lambda random=random: kind.run(kind.input(random))))
-                shared.counts[_OUTCOMES.index(result.outcome)] += 1
-                if result.outcome not in GOOD:
-                    pipe.send(("result", index, result))
-            pipe.send(("done", dict(notes)))
-
-
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
     """These variables for processes that are started meanwhile."""
@@ -193,10 +88,10 @@ class _Worker:
 
     def __init__(self, name: str, seed: int, folder: Path) -> None:
         self.pipe, theirs = _SPAWN.Pipe()
-        self.shared = _SPAWN.RawValue(_Shared)
+        self.shared = _SPAWN.RawValue(Shared)
         self.folder = TemporaryDirectory(prefix="npukit-fuzz-", dir=folder)
         arguments = (name, seed, self.folder.name, theirs, self.shared)
-        self.process = _SPAWN.Process(target=_work, args=arguments, daemon=True)
+        self.process = _SPAWN.Process(target=work, args=arguments, daemon=True)
         with _environment(getattr(module_of(name), "environment", dict)()):
             self.process.start()
         theirs.close()
@@ -249,7 +144,7 @@ class _Worker:
         self.process.join(10)
         code = self.process.exitcode
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-        printed = Path(self.folder.name, _PRINTED)
+        printed = Path(self.folder.name, PRINTED)
         text = printed.read_text(encoding="utf-8", errors="replace") if printed.exists() else ""
         errors = [line for line in text.splitlines() if "SUMMARY:" in line or "runtime error:" in line]
         return f"{text[-3000:]}\nended by {how} {' '.join(errors[-1:])}"
@@ -264,7 +159,7 @@ class _Worker:
 
     def counts(self) -> Counter[str]:
         """Of the present chunk."""
-        return Counter({one.value: count for one, count in zip(_OUTCOMES, self.shared.counts, strict=True) if count})
+        return Counter({one.value: count for one, count in zip(OUTCOMES, self.shared.counts, strict=True) if count})
 
 
 def state_of(name: str, seed: int, cases: int, folder: Path) -> Path:
