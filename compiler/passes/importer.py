@@ -99,7 +99,19 @@ class ImportPass:
         except Exception as error:  # onnx-ir raises many classes for a damaged model
             raise ModelError(f"the model cannot be read: {' '.join(str(error).split())[:300]}") from None
         _name_nodes(model.graph)
+        _check_quantisation(model.graph)
         return model
+
+
+def _check_quantisation(graph: ir.Graph) -> None:
+    """ONNX Runtime crashes on some models whose zero point has no elements, so it must not see one."""
+    for node in graph.all_nodes():
+        if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
+            continue
+        for what, value in zip(("scale", "zero point"), node.inputs[1:], strict=False):
+            if value is not None and value.shape is not None and 0 in value.shape:
+                shape = list(value.shape)
+                raise ModelError(f"{node.op_type} {node.name}: its {what} {value.name} has no elements: shape {shape}")
 
 
 def with_shapes(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
