@@ -331,6 +331,8 @@ def _read_nodes(count: int, value: Any) -> tuple[NodeInfo, ...]:
             raise SchemaError(f"{place}.runs must be one or more runs of instructions, in order")
         owned += [(*run, number) for run in runs]
         inputs = schema.items(raw["inputs"], place, "inputs")
+        if not inputs:
+            raise SchemaError(f"{place}.inputs must have a shape or more, not none")
         found.append(
             NodeInfo(
                 name=schema.text(raw["name"], place, "name"),

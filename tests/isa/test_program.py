@@ -4,6 +4,7 @@ import ast
 import hashlib
 import inspect
 import json
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -172,6 +173,124 @@ def test_a_missing_key(key: str) -> None:
 def test_contents_that_contradict_each_other(change: dict[str, Any]) -> None:
     with pytest.raises(ProgramError, match="the program's contents break the format"):
         Program.from_bytes(with_head({**head_of(DATA), **change}))
+
+
+def _changed(path: str, value: Any) -> bytes:
+    """A file whose head has another value at a place, as in `tensors.0.layout.pad`; `...` takes it away."""
+    head = head_of(DATA)
+    *inner, last = (int(key) if key.isdigit() else key for key in path.split("."))
+    place: Any = head
+    for key in inner:
+        place = place[key]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return with_head(head)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        # kinds
+        ("name", 0, "name must be text, not 0"),
+        ("name", "\ud800", "name must be text without halves of surrogate pairs, not"),
+        ("dram_bytes", True, "dram_bytes must be a whole number from 0 to 9223372036854775807, not True"),
+        ("dram_bytes", 1 << 63, "dram_bytes must be a whole number from 0 to 9223372036854775807, not 922"),
+        ("dram_bytes", 8192.0, "a number must be whole, not '8192.0'"),
+        ("dram_bytes", float("inf"), "a number must be whole, not 'Infinity'"),
+        ("dram_bytes", 99, "constants must be a whole number from 0 to 99, not 100"),
+        ("instructions", -1, "instructions must be a whole number from 0 to"),
+        ("more", 0, "the head has the members name, config, "),
+        ("tensors.0", [], "tensors[0] must be an object, not []"),
+        ("tensors.0.more", 0, "tensors[0] has the members name, role, dtype, shape, address, layout, flip, not 'more'"),
+        ("tensors.0.address", ..., "tensors[0] has no member address"),
+        # tensors
+        ("tensors.0.name", "result", "tensors[1].name is another tensor's as well: 'result'"),
+        ("tensors.0.role", "constant", "tensors[0].role must be one of input, output, internal, not 'constant'"),
+        ("tensors.0.dtype", "float32", "tensors[0].dtype must be one of int8, uint8, not 'float32'"),
+        ("tensors.0.flip", False, "tensors[0].flip must be true for uint8, and for nothing else"),
+        ("tensors.0.shape", [3, 5, 6], "tensors[0] has the shape (3, 5, 6), and its layout (1, 3, 5, 5)"),
+        ("tensors.0.shape", [3, 5, 0], "tensors[0].shape must be a whole number from 1 to"),
+        ("tensors.0.shape", [1 << 40, 1 << 40], "tensors[0].shape must be a shape of at most 9223372036854775807 elem"),
+        ("tensors.0.shape", [75] + 99 * [1], "tensors[0] has the shape"),
+        ("tensors.0.address", -1, "tensors[0].address must be a whole number from 0 to"),
+        ("tensors.0.address", 8000, "tensors[0] ends at byte 8200 of 8192 bytes of DRAM"),
+        ("tensors.0.layout.pad", 200, "tensors[0].layout.pad must be a whole number from -128 to 127, not 200"),
+        ("tensors.0.layout.origin", [0], "tensors[0].layout.origin must be a list of 4 values, not [0]"),
+        ("tensors.0.layout.length", 1 << 40, "tensors[0] ends at byte 1099511631872 of 8192"),
+        ("tensors.0.layout.dims.2.size", 1 << 40, "tensors[0] ends at byte"),
+        ("tensors.0.layout.dims.2.size", 0, "tensors[0].layout.dims[2].size must be a whole number from 1 to"),
+        ("tensors.0.layout.dims.2.axis", 4, "tensors[0].layout.dims[2].axis must be a whole number from 0 to 3, not 4"),
+        ("tensors.0.layout.dims.2.stride", -1, "tensors[0].layout.dims[2].stride must be a whole number from 0 to"),
+        ("tensors.0.layout.dims.2.stride", 0, "has loops over 200 places of an image of 40 elements"),
+        # nodes
+        ("nodes.0.name", ["x"], "nodes[0].name must be text, not ['x']"),
+        ("nodes.0.macs", -1, "nodes[0].macs must be a whole number from 0 to"),
+        ("nodes.0.inputs", [], "nodes[0].inputs must have a shape or more, not none"),
+        ("nodes.0.inputs", [[0]], "nodes[0].inputs must be a whole number from 1 to"),
+        ("nodes.0.runs", [], "nodes[0].runs must be one or more runs of instructions, in order"),
+        ("nodes.0.runs", [[3, 4], [0, 2]], "nodes[0].runs must be one or more runs of instructions, in order"),
+        ("nodes.0.runs", [[0, 2], [1, 4]], "nodes[0] and nodes[0] both have instruction 1"),
+        ("nodes.0.runs", [[0, 6]], "nodes[0].runs must be a whole number from 1 to 5, not 6"),
+        ("nodes.0.runs", [[0]], "nodes[0].runs must be a list of 2 values, not [0]"),
+        # captures and what they are of
+        ("captures.0.0", 1, "captures[0].instruction must be a VECTOR without another capture: 1"),
+        ("captures.0.0", 3, "captures[1].instruction must be a VECTOR without another capture: 3"),
+        ("captures.0.0", 6, "captures[0].instruction must be a whole number from 0 to 5, not 6"),
+        ("captures.0.1", "outer", "captures[0].tensor must be one of inner, result, not 'outer'"),
+        ("captures.0.2", 1, "captures[0] ends at (batch, block, y, x) ((1, 1), (1, 2), (2, 5), (3, 5)) of the sizes"),
+        ("captures.0.4", 5, "captures[0] ends at"),
+        ("captures.0.5", -1, "captures[0].x must be a whole number from 0 to"),
+        ("captures.0.6", 0, "captures[0].step_y must be a whole number from 1 to"),
+        ("captures.0.8", 0, "captures[0].rows_are_blocks must be true or false, not 0"),
+        ("captured.inner.0", [1, 9, 5], "captured['inner'].view must be a list of 4 values"),
+        ("captured.inner.1", [1, 9, 5, 4], "captured['inner'] has the view (1, 9, 5, 5) and the shape (1, 9, 5, 4)"),
+        ("captured.inner.2", "int4", "captured['inner'].dtype must be one of int8, uint8, not 'int4'"),
+        ("aliases.flat.0", "outer", "aliases['flat'].source must be one of inner, result, not 'outer'"),
+        ("aliases.flat.1", [1, 226], "aliases['flat'] does not reshape 'inner', which has the shape (1, 9, 5, 5)"),
+    ],
+)  # fmt: skip
+def test_a_head_that_breaks_its_schema(path: str, value: Any, sentence: str) -> None:
+    with pytest.raises(ProgramError) as caught:
+        Program.from_bytes(_changed(path, value))
+    assert str(caught.value).startswith("the program's contents break the format: ")
+    assert sentence in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_heads_that_are_no_plain_json() -> None:
+    text = json.dumps(head_of(DATA)).encode()
+    rest = PROGRAM.code + PROGRAM.constants
+    for head, sentence in (
+        (text.replace(b'"dram_bytes"', b'"name": "x", "dram_bytes"', 1), "the name 'name' stands twice"),
+        (text.replace(b"8192", b"9" * 5000, 1), "Exceeds the limit"),
+        (text.replace(b"8192", b"NaN", 1), "a number must be whole, not 'NaN'"),
+        (text.replace(b"8192", b"1e999", 1), "a number must be whole, not '1e999'"),
+        (b"\xff" + text, "it is not text (UTF-8)"),
+        (b"[" * 200_000, "values are nested too deeply"),
+        (text[:-1], "Expecting ',' delimiter"),
+    ):
+        with pytest.raises(ProgramError, match="the program's contents break the format: ") as caught:
+            Program.from_bytes(with_body(len(head).to_bytes(8, "little") + head + rest))
+        assert sentence in str(caught.value)
+
+
+def test_the_length_of_a_head() -> None:
+    with pytest.raises(ProgramError, match="its head has 18446744073709551615 of"):
+        Program.from_bytes(with_body(b"\xff" * 8 + DATA[SHORTEST:]))
+    long = b" " * (1 << 25)
+    with pytest.raises(ProgramError, match="the program's head has 335544.. bytes; at most 33554432 are supported: split"):
+        Program.from_bytes(with_body((len(long) + 2).to_bytes(8, "little") + long + b"{}"))
+    with pytest.raises(ProgramError, match="more than 33554432: split the model"):
+        replace(PROGRAM, name="x" * (1 << 25)).to_bytes()
+
+
+def test_nothing_is_allocated_for_what_is_announced() -> None:
+    tracemalloc.start()
+    large = Program.from_bytes(with_head({**head_of(DATA), "dram_bytes": 1 << 60}))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert large.host_bytes > 1 << 60 and peak < 1 << 20
 
 
 def test_contents_that_are_no_program() -> None:

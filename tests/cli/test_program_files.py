@@ -1,0 +1,200 @@
+"""Programs from files: each command has the judge look first, and holds them to limits that the user can raise."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from npukit.driver import rtl_device
+from npukit.driver.executor import Executor, programs_of
+from npukit.driver.loader import LoadedProgram
+from npukit.driver.sim_device import SimDevice
+from npukit.isa.instructions import Engine, Instruction, Load, Matrix, Memory, Store, Vector
+from npukit.isa.limits import Limits
+from npukit.isa.program import Program
+from npukit.sim.judge import JudgeError
+
+from npukit import Session
+from npukit.npufile import write_artifact
+
+COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("run",), ("run", "--timing-only"), ("run", "--device", "rtl"), ("run", "--dram", "sdram"),
+    ("profile", "-o", "folder"), ("explain", "conv"), ("verify", "--replay"),
+)  # fmt: skip
+
+
+def arguments(command: Sequence[str], path: Path, folder: Path) -> list[str]:
+    """The command line that has a command read a file."""
+    words = [str(folder / "profile") if word == "folder" else word for word in command]
+    return [*words, str(path)] if command[0] == "verify" else [words[0], str(path), *words[1:]]
+
+
+def first_of(program: Program, kind: type[Instruction]) -> int:
+    return next(index for index, one in enumerate(program.instructions) if isinstance(one, kind))
+
+
+def changed(program: Program, kind: type[Instruction], **fields: Any) -> Program:
+    """With other fields in its first instruction of a kind."""
+    at = first_of(program, kind)
+    one = replace(program.instructions[at], **fields)
+    return replace(program, instructions=(*program.instructions[:at], one, *program.instructions[at + 1 :]))
+
+
+def without_tokens(program: Program) -> Program:
+    rest = tuple(replace(one, wait=0, signal=0, drain=0) for one in program.instructions)
+    return replace(program, instructions=rest)
+
+
+ILLEGAL: dict[str, tuple[Callable[[Program], Program], str]] = {
+    "race": (without_tokens, "with no order between them"),
+    "deadlock": (lambda one: changed(one, Load, wait=1 << Engine.STORE), "waits for a token of STORE that no earlier"),
+    "unwritten": (lambda one: replace(one, constants=b""), "which nothing has written"),
+    "mode": (lambda one: changed(one, Vector, out_memory=Memory.PAR), "not from ACC to PAR"),
+    "bank": (lambda one: changed(one, Matrix, acc_bank=9), "is in bank 9 of ACC, which has 4"),
+    "DRAM": (lambda one: changed(one, Store, dram=1 << 30), "are outside of the program's"),
+    "end": (lambda one: replace(one, instructions=one.instructions[:-1], nodes=()), "a program has exactly one END"),
+    "twice": (lambda one: changed(one, Store, planes=2, dram_plane_stride=0), "dram holds a word twice"),
+}
+
+
+@pytest.fixture(scope="module")
+def sound(compiled: Path) -> Program:
+    """The small network's program."""
+    (program,) = programs_of(onnx.load(compiled)).values()
+    return program
+
+
+def saved(program: Program, compiled: Path, path: Path) -> Path:
+    """The program in a file of the kind that the path's name tells, with digests that are right."""
+    if path.suffix == ".npu":
+        path.write_bytes(program.to_bytes())
+        return path
+    model = onnx.load(compiled)
+    node = next(node for node in model.graph.node if node.op_type == "EPContext")
+    next(one for one in node.attribute if one.name == "ep_cache_context").s = program.to_bytes()
+    del model.metadata_props[:]
+    write_artifact(path, model)
+    return path
+
+
+@pytest.fixture
+def no_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The RTL is not built for a program that is refused."""
+
+    def build(*_: object, **__: object) -> None:
+        raise AssertionError("built")
+
+    monkeypatch.setattr(rtl_device, "build_library", build)
+
+
+@pytest.mark.parametrize("fault", ILLEGAL)
+@pytest.mark.parametrize("name", ["p.npu", "p.npu.onnx"])
+def test_an_illegal_program_is_refused(
+    fault: str, name: str, sound: Program, compiled: Path, npukit, tmp_path: Path, no_build: None
+) -> None:
+    make, sentence = ILLEGAL[fault]
+    path = saved(make(sound), compiled, tmp_path / name)
+    for command in COMMANDS if name == "p.npu" else COMMANDS[:-1]:
+        npukit(*arguments(command, path, tmp_path), "--quiet").refused(sentence)
+    assert not (tmp_path / "profile").exists()
+
+
+@pytest.mark.parametrize("fault", ILLEGAL)
+def test_an_illegal_program_is_refused_by_the_library(
+    fault: str, sound: Program, compiled: Path, tmp_path: Path
+) -> None:  # fmt: skip
+    make, sentence = ILLEGAL[fault]
+    program = make(sound)
+    path = saved(program, compiled, tmp_path / "p.npu.onnx")
+    model = onnx.load(path)
+    for source in (path, path.read_bytes(), model, saved(program, compiled, tmp_path / "p.npu")):
+        with pytest.raises(JudgeError, match=sentence):
+            Session(source)
+    with pytest.raises(JudgeError, match=sentence):
+        Executor(model, SimDevice(program.config))
+    with pytest.raises(JudgeError, match=sentence):
+        LoadedProgram(SimDevice(program.config), program, 0)
+
+
+def test_what_was_compiled_here_is_not_judged_again(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    monkeypatch.setattr("npukit.driver.loader.judge_program", lambda *_: looked.append(1) or [])
+    monkeypatch.setattr("npukit.session.judge_program", lambda *_: looked.append(1) or [])
+    session = Session(small, "int8-8x8")
+    assert not looked
+    Session(session.artifact)
+    assert looked == [1]
+
+
+# ---- limits
+
+
+def test_memory_is_limited(sound: Program, compiled: Path, npukit, tmp_path: Path, no_build: None) -> None:
+    for dram_bytes, mebibytes in ((1 << 30, 4096), (1 << 62, 16 << 40)):
+        program = replace(sound, dram_bytes=dram_bytes)
+        for name in ("p.npu", "p.npu.onnx"):
+            path = saved(program, compiled, tmp_path / name)
+            for command in COMMANDS if name == "p.npu" else COMMANDS[:-1]:
+                line = npukit(*arguments(command, path, tmp_path), "--quiet").refused(
+                    f"{dram_bytes} bytes of DRAM and tensors, above the limit of 1024 MiB: raise it with --max-memory"
+                )
+                assert mebibytes / 2 <= int(line.split(" takes ")[1].split(" MiB")[0]) <= mebibytes
+    large = saved(replace(sound, dram_bytes=400 << 20), compiled, tmp_path / "p.npu")
+    npukit("run", large, "--quiet").refused("above the limit of 1024 MiB")
+    assert npukit("run", large, "--quiet", "--max-memory", 2000).code == 0
+    with pytest.raises(JudgeError, match="above the limit of 0.0078125 MiB: raise it with --max-memory, or Limits"):
+        Session(compiled, limits=Limits(memory=1 << 13))
+
+
+def test_tensors_take_memory_as_well(sound: Program) -> None:
+    """Of a layout of many loops over few bytes there is an index for each pass."""
+    plain = replace(sound, tensors=(), captured={}, captures=(), aliases={})
+    assert plain.host_bytes < sound.host_bytes
+    elements = sum(tensor.layout.elements for tensor in sound.tensors)
+    assert sound.host_bytes - plain.host_bytes > 48 * elements
+
+
+def test_cycles_are_limited(sound: Program, compiled: Path, npukit, tmp_path: Path, no_build: None) -> None:
+    program = changed(sound, Matrix, act_stride_channel=0, channels=1024, wgt_wrap=3, kernel_height=64, kernel_width=64)
+    for name in ("p.npu", "p.npu.onnx"):
+        path = saved(program, compiled, tmp_path / name)
+        for command in COMMANDS if name == "p.npu" else COMMANDS[:-1]:
+            npukit(*arguments(command, path, tmp_path), "--quiet", "--max-cycles", 1000).refused(
+                "the program keeps MATRIX at work for", "above the limit of 1000: raise it with --max-cycles"
+            )
+    with pytest.raises(JudgeError, match="above the limit of 10: raise it with --max-cycles, or Limits"):
+        Session(compiled, limits=Limits(cycles=10))
+    assert npukit("run", compiled, "--quiet", "--max-cycles", 10).code == 2
+    assert npukit("run", compiled, "--quiet", "--max-cycles", 10_000).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--max-memory", "0"), "--max-memory must be from 1 to 1099511627775, not 0"),
+        (("--max-memory", str(10**20)), "--max-memory must be from 1 to 1099511627775, not 1"),
+        (("--max-cycles", "-1"), "--max-cycles must be from 1 to 1152921504606846975, not -1"),
+        (("--max-cycles", str(10**20)), "--max-cycles must be from 1 to 1152921504606846975, not 1"),
+        (("--max-cycles", "many"), "argument --max-cycles: invalid int value: 'many'"),
+    ],
+)
+def test_limits_have_limits(compiled: Path, npukit, words: tuple[str, str], message: str) -> None:
+    npukit("run", compiled, *words).refused(message)
+
+
+def test_programs_of_several_configurations(sound: Program, compiled: Path, npukit, tmp_path: Path) -> None:
+    """A model cannot hold them: they run on one device."""
+    model = onnx.load(compiled)
+    node = next(node for node in model.graph.node if node.op_type == "EPContext")
+    other = model.graph.node.add()
+    other.CopyFrom(node)
+    other.name = "second"
+    program = replace(sound, config=replace(sound.config, act_banks=5), captures=(), captured={}, nodes=())
+    next(one for one in other.attribute if one.name == "ep_cache_context").s = program.to_bytes()
+    del model.metadata_props[:]
+    write_artifact(tmp_path / "m.onnx", model)
+    npukit("run", tmp_path / "m.onnx").refused(
+        "the programs are for several configurations (npukit_0, second: act_banks: 8, 5)"
+    )
