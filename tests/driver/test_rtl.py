@@ -92,10 +92,11 @@ def test_digits(precision: str, config: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [20, None], ids=["fixed", "fresh"])
-def test_random_programs(device: RtlDevice, seed: int | None) -> None:
+def test_random_programs(seed: int | None) -> None:
     seed = Random().getrandbits(32) if seed is None else seed
     print(f"repeat with: npukit verify --config int8-4x4 --programs 60 --seed {seed}")
-    result = verify(device, seed, 60)
+    with RtlDevice(CONFIG) as device:
+        result = verify(device, seed, 60)
     assert result.first_divergence is None
     assert (result.programs, result.bit_mismatches, result.cycle_mismatches) == (60, 0, 0)
 

@@ -142,7 +142,7 @@ def test_memory_and_registers(bus_bytes: int) -> None:
 
 def test_a_program(tmp_path) -> None:
     """The accelerator runs a random program out of the SDRAM, started and watched over the serial line."""
-    made = random_program(CONFIG, "board", 8)
+    made = random_program(CONFIG, "board 11", 8)
     code = b"".join(encode(one) for one in made.instructions)
     base = 1 << 20
     megahertz = 60.0
