@@ -1,5 +1,6 @@
 """Programs from files: each command has the judge look first, and holds them to limits that the user can raise."""
 
+import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -198,3 +199,66 @@ def test_programs_of_several_configurations(sound: Program, compiled: Path, npuk
     npukit("run", tmp_path / "m.onnx").refused(
         "the programs are for several configurations (npukit_0, second: act_banks: 8, 5)"
     )
+
+
+# ---- assembly
+
+LONG = "LOAD planes=4096 rows=4096 words=65536"
+READS_BLANK = "LOAD words=4 word_stride=1 dram=100 signal=STORE\nSTORE dram=8 words=4 word_stride=1 wait=LOAD\nEND\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (LONG, "destination holds a word twice"),
+        (f"{LONG} wrap=4 word_stride=1", "destination holds a word twice"),
+        (f"{LONG} word_stride=1", "across the end of a ACT bank"),
+        (f"{LONG} dram_plane_stride=1000000", "are outside of the program's"),
+        ("LOAD signal=STORE\nSTORE wait=LOAD planes=4096 rows=4096 words=65536", "dram holds a word twice"),
+    ],
+)  # fmt: skip
+def test_long_loops_are_judged_without_being_walked(line: str, sentence: str, npukit, tmp_path: Path) -> None:
+    (tmp_path / "p.asm").write_text(f"{line}\nEND\n")
+    command = ("asm", tmp_path / "p.asm", "-o", tmp_path / "p.npu")
+    npukit(*command).refused("above the limit of 1000000000" if "twice" in sentence else sentence)
+    tracemalloc.start()
+    npukit(*command, "--max-cycles", 1 << 50).refused(sentence)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100 << 20
+    assert not (tmp_path / "p.npu").exists()
+
+
+def test_what_asm_takes_runs(npukit, tmp_path: Path) -> None:
+    """Whatever lies in the DRAM that a program reads without writing it, and for as long as it takes."""
+    text, path = tmp_path / "p.asm", tmp_path / "p.npu"
+    text.write_text(READS_BLANK)
+    assert npukit("asm", text, "-o", path, "--quiet").code == 0
+    assert npukit("run", path, "--quiet").code == 0
+    program = Program.from_bytes(path.read_bytes())
+    assert program.constants == bytes(104 * 16) and program.dram_bytes == 1 << 20
+    loops = "channels=1024 kernel_height=64 kernel_width=8 width=8 acc_stride_x=1 wgt_wrap=5"
+    text.write_text(
+        "LOAD memory=WGT words=32 word_stride=1\nLOAD words=1 signal=MATRIX\n"
+        f"MATRIX wait=LOAD {loops}\nEND\n"
+    )  # fmt: skip
+    assert npukit("asm", text, "-o", path, "--quiet").code == 0
+    assert npukit("run", path, "--quiet").code == 0
+
+
+def test_limits_of_assembly(npukit, tmp_path: Path) -> None:
+    text, path = tmp_path / "p.asm", tmp_path / "p.npu"
+    text.write_text(READS_BLANK)
+    for size in (10**19, 10**30):
+        npukit("asm", text, "-o", path, "--dram-bytes", size).refused("above the limit of 1024 MiB: raise it with")
+    assert npukit("asm", text, "-o", path, "--dram-bytes", 600 << 20, "--max-memory", 2000, "--quiet").code == 0
+    npukit("asm", text, "-o", path, "--max-cycles", 3).refused("above the limit of 3: raise it with --max-cycles")
+
+
+def test_assembly_is_held_to_what_is_in_dram(npukit, compiled: Path, sound: Program, tmp_path: Path) -> None:
+    """Constants and inputs are there when a compiled program starts, and nothing else, however it is edited."""
+    text, path = tmp_path / "p.asm", tmp_path / "p.npu"
+    roomy = saved(replace(sound, dram_bytes=sound.dram_bytes + 4096), compiled, tmp_path / "roomy.npu")
+    free = -(-sound.dram_bytes // sound.config.word_bytes)
+    text.write_text(f"LOAD dram={free} words=1\n" + npukit("disasm", compiled).out)
+    npukit("asm", text, "--like", roomy, "-o", path, "--quiet").refused(f"reads word {free} of DRAM, which nothing")
