@@ -477,15 +477,18 @@ def test_close_waits_for_the_run_of_another_thread(make: Callable[..., RtlDevice
         with pytest.raises(DeviceError) as caught:
             device.wait(0.3)
         errors.append(str(caught.value))
+        # Not before: the next wait might have the device again before the other thread is awake to close it.
+        assert closed.wait(60)
         with pytest.raises(DeviceError) as caught:
             device.wait(10)
         errors.append(str(caught.value))
 
-    running = threading.Event()
+    running, closed = threading.Event(), threading.Event()
     thread = threading.Thread(target=job)
     thread.start()
     assert running.wait(10)
     device.close()
+    closed.set()
     thread.join(60)
     # one that had not begun is refused as well
     assert errors[-1] == "the device is closed" and errors[0].startswith(("the core is still busy", "the device is"))
