@@ -12,6 +12,7 @@ import onnx_ir as ir
 from npukit.compiler.layers import Subgraph
 from npukit.compiler.operators import used_values
 from npukit.compiler.passes.partition import Partition, Reason
+from npukit.driver.host import overridable
 from npukit.isa.program import Program
 from onnx import helper
 
@@ -88,12 +89,12 @@ def _assemble(
         for name in (*subgraph.inputs, *subgraph.outputs):
             tensor = subgraph.tensors[name]
             values[name] = helper.make_tensor_value_info(name, _TYPES[tensor.dtype], tensor.shape)
-    initializers = {tensor.name for tensor in whole.graph.initializer}
+    dropped = {tensor.name for tensor in whole.graph.initializer} - (overridable(whole) & used)
     outside = {value.name for value in (*whole.graph.input, *whole.graph.output)}
     graph = helper.make_graph(
         nodes,
         source.graph.name or "npukit",
-        [value for value in whole.graph.input if value.name not in initializers],
+        [value for value in whole.graph.input if value.name not in dropped],
         list(whole.graph.output),
         [tensor for tensor in whole.graph.initializer if tensor.name in used],
         value_info=[value for name, value in values.items() if name in made | used and name not in outside],

@@ -4,9 +4,9 @@ import tempfile
 from pathlib import Path
 
 import onnx
-import onnxruntime
 from npukit.compiler.errors import ModelError
-from npukit.driver.host import HostError, open_session, output_values, reference_model, session_options
+from npukit.driver.first_look import CrashError, first_look, optimise
+from npukit.driver.host import HostError, output_values, reference_model
 
 __all__ = ["integer_tensors", "optimised"]
 
@@ -15,10 +15,12 @@ def integer_tensors(model: onnx.ModelProto) -> dict[str, str]:
     """Tensor name -> operator that writes it, over ONNX Runtime's optimised graph of the reference.
 
     Raises:
-        ModelError: when ONNX Runtime refuses the model.
+        ModelError: when ONNX Runtime refuses the model, or crashes on it.
     """
     try:
-        return _operators(reference_model(model))[0]
+        return first_look(reference_model(model))
+    except CrashError as error:
+        raise ModelError(str(error)) from None
     except HostError as error:
         raise ModelError(f"ONNX Runtime refuses the model: {error}") from None
 
@@ -29,17 +31,6 @@ def optimised(part: onnx.ModelProto) -> tuple[dict[str, str], dict[str, onnx.Val
     Raises:
         HostError: when ONNX Runtime refuses the part, or an output is no tensor.
     """
-    operators, session = _operators(part)
-    return operators, output_values(session)
-
-
-def _operators(model: onnx.ModelProto) -> tuple[dict[str, str], onnxruntime.InferenceSession]:
-    options = session_options()
-    # the extended level has all fusions; the layout level above it only renames tensors
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "optimised.onnx"
-        options.optimized_model_filepath = str(path)
-        session = open_session(model, options)
-        optimised = onnx.load(path, load_external_data=False)
-    return {name: node.op_type for node in optimised.graph.node for name in node.output if name}, session
+        operators, session = optimise(part, Path(folder))
+    return operators, output_values(session)

@@ -8,8 +8,9 @@ import ml_dtypes
 import numpy as np
 import onnx
 from npukit.driver.device import Device, Observable
+from npukit.driver.first_look import CrashError, first_look
 from npukit.driver.graph_check import GraphError, check_flow, check_inputs, check_program_node
-from npukit.driver.host import HostError, host_part, names_used, open_session, output_values, run_session
+from npukit.driver.host import HostError, host_part, names_used, open_session, output_values, overridable, run_session
 from npukit.driver.loader import LoadedProgram, RunRecord, from_machine, machine_dtype
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program, ProgramError, TensorInfo
@@ -85,14 +86,20 @@ class _HostSegment:
         wanted: set[str],
         values: dict[str, onnx.ValueInfoProto],
         providers: Sequence[str],
+        look: bool,
     ) -> None:
         part = host_part(model, nodes, wanted, values)
-        self.inputs = [value.name for value in part.graph.input]
+        defaults = overridable(part)
+        self.inputs = [value.name for value in part.graph.input if value.name not in defaults]
         self.outputs = [value.name for value in part.graph.output]
         try:
+            if look:
+                first_look(part)
             self.session = open_session(part, None, providers)
             # shape inference does not know every operator
             values.update({name: value for name, value in output_values(self.session).items() if name not in values})
+        except CrashError as error:
+            raise ArtifactError(f"the part of the model that stays: {error}") from None
         except HostError as error:
             raise ArtifactError(f"ONNX Runtime refuses the part of the model that stays: {error}") from None
 
@@ -105,7 +112,8 @@ class Executor:
     """A compiled model on a device, which it may share with others; threads may share the executor.
 
     `expose` names tensors of the host's part to show in captures; `providers` are ONNX Runtime's for that part; the
-    judge holds the programs to `limits`, and does not look at them if these are None (see `LoadedProgram`).
+    judge holds the programs to `limits`, and does not look at them if these are None (see `LoadedProgram`); `look`: let
+    ONNX Runtime see each host part in another process first, which a part of a model that it has seen does not need.
     """
 
     def __init__(
@@ -115,6 +123,7 @@ class Executor:
         expose: frozenset[str] = frozenset(),
         providers: Sequence[str] = ("CPUExecutionProvider",),
         limits: Limits | None = DEFAULT_LIMITS,
+        look: bool = True,
     ) -> None:
         self.device = device
         self._model = model
@@ -141,7 +150,7 @@ class Executor:
         def flush(rest: Sequence[onnx.NodeProto]) -> None:
             if pending:
                 later = {name for node in rest for name in names_used(node)}
-                self._steps.append(_HostSegment(model, tuple(pending), wanted | later, values, providers))
+                self._steps.append(_HostSegment(model, tuple(pending), wanted | later, values, providers, look))
                 pending.clear()
 
         for position, node in enumerate(graph.node):

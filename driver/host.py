@@ -18,6 +18,7 @@ __all__ = [
     "open_session",
     "oracle_problem",
     "output_values",
+    "overridable",
     "quantized_tensors",
     "reference_model",
     "run_session",
@@ -154,6 +155,17 @@ def output_values(session: onnxruntime.InferenceSession) -> dict[str, onnx.Value
     return found
 
 
+def overridable(model: onnx.ModelProto) -> set[str]:
+    """Names of initializers that a caller may replace, so that ONNX Runtime does not take them for constants.
+
+    They are listed as inputs as well; before version 4 of the IR all were, and meant nothing by it.
+    """
+    if model.ir_version < 4:
+        return set()
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    return {value.name for value in model.graph.input if value.name in initializers}
+
+
 def host_part(
     model: onnx.ModelProto,
     nodes: Sequence[onnx.NodeProto],
@@ -163,12 +175,12 @@ def host_part(
     """Some nodes of a model as a model of their own, whose outputs are those of `wanted` that they make.
 
     Its inputs are what the nodes use, do not make, and has an entry in `values`: a name inside of a nested graph alone
-    has no value out here.
+    has no value out here. An initializer that can be replaced stays one: as a constant it could be computed otherwise.
     """
     made = {name for node in nodes for name in node.output if name}
     used = {name for node in nodes for name in names_used(node)}
     initializers = [tensor for tensor in model.graph.initializer if tensor.name in used]
-    constants = {tensor.name for tensor in initializers}
+    constants = {tensor.name for tensor in initializers} - overridable(model)
     inputs = sorted(name for name in used - made - constants if name in values)
     outputs = sorted(made.intersection(wanted))
     graph = helper.make_graph(

@@ -122,7 +122,8 @@ class Session:
         self.device = device
         self.dram: AnyDram = dram or getattr(device, "dram", None) or DramModel()
         expose = frozenset({*quantized_tensors(proto), *_program_inputs(proto)}) if capture else frozenset()
-        self._executor = Executor(proto, device, expose, providers, None)  # judged here, or by the compiler
+        # judged here, or by the compiler, which has let ONNX Runtime see the model
+        self._executor = Executor(proto, device, expose, providers, None, look=bool(programs))
         try:
             check_input_memory(self._executor.inputs, limits)
         except GraphError as error:

@@ -6,6 +6,7 @@ Passes when everything that can happen inside of the core did happen, and nothin
 import argparse
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from npukit.driver.rtl_device import RtlDevice
@@ -31,9 +32,11 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="npukit-internals-") as folder:
             core = probed_core(config, Path(folder, "seen"))
             with RtlDevice(config, verilog=core.verilog) as device:
-                done = 0
+                done, coverage = 0, Counter[str]()
                 while done < options.programs and (core.missing() or not done):
-                    found = verify(device, options.seed, min(BLOCK, options.programs - done), first=done)
+                    found = verify(
+                        device, options.seed, min(BLOCK, options.programs - done), first=done, coverage=coverage
+                    )
                     done += found.programs
                     if found.first_divergence is not None:
                         wrong += 1

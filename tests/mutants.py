@@ -426,6 +426,7 @@ def _child(options: argparse.Namespace) -> None:
 
 
 def _child_rtl(name: str, seed: int, programs: int, verilog: str | None = None) -> dict:
+    """Programs on a mutant, or on one of those in the Verilog of several, which run long enough to be optimised."""
     from npukit.driver.rtl_device import RtlDevice
     from npukit.isa.config import PRESETS
 
@@ -433,7 +434,7 @@ def _child_rtl(name: str, seed: int, programs: int, verilog: str | None = None) 
     from npukit.verify.hostile import hostile_share
 
     config = PRESETS[name]
-    with RtlDevice(config, verilog=verilog, optimise=False, progress=lambda _: None) as device:
+    with RtlDevice(config, verilog=verilog, optimise=verilog is not None, progress=lambda _: None) as device:
         for index, (made, dram) in enumerate(_programs(config, seed, programs)):
             outcome = compare_program(device, made.instructions, made.memory, dram, placement=made.placement)
             if outcome.first is None and (share := hostile_share(device, seed, index)) and share.first is not None:
@@ -451,11 +452,8 @@ _known: list[tuple[Any, Any]] = []
 
 def _programs(config: Any, seed: int, programs: int) -> Iterator[tuple[Any, Any]]:
     """The programs of `npukit verify`, each with its DRAM. What they are directed at follows from the simulator."""
-    from npukit.sim.functional import FunctionalSimulator
-    from npukit.sim.timing import simulate_timing
-
+    from npukit.verify.compare import simulate_program
     from npukit.verify.coverage import cover
-    from npukit.verify.observed import Observer
     from npukit.verify.plan import Plan
 
     yield from _known[:programs]
@@ -465,11 +463,8 @@ def _programs(config: Any, seed: int, programs: int) -> Iterator[tuple[Any, Any]
     for index in range(programs):
         made = plan.program(index)
         dram = plan.dram(index, made)
-        machine, observer = FunctionalSimulator(config, made.memory.copy()), Observer(config)
-        for instruction in made.instructions:
-            observer.execute(machine, instruction)
-        schedule = simulate_timing(config, made.instructions, dram)
-        plan.count(cover(made, schedule, observer.found, machine.dram))
+        simulated = simulate_program(config, made.instructions, made.memory, dram, made.placement)
+        plan.count(cover(made, simulated.schedule, simulated.observed, simulated.machine.dram))
         if index == len(_known):
             _known.append((made, dram))
             yield made, dram

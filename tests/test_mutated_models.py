@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from npukit.compiler.pipeline import check_model
+from npukit.compiler.pipeline import check_model, compile_model
+from npukit.driver.host import overridable
 from npukit.isa.config import PRESETS
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
@@ -348,3 +349,28 @@ def test_upsample(graphs, opset, scales) -> None:
 def test_resizing(graphs, constants, attributes) -> None:
     stated = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "mode": "nearest"}
     judge(moved(graphs, "Resize", constants, **{**stated, **attributes}))
+
+
+@pytest.mark.parametrize("version", [3, 8])
+def test_a_scale_that_a_caller_may_replace(graphs, version: int) -> None:
+    """It is an initializer and an input. ONNX Runtime then computes the node in float, in a part that stays as well.
+
+    Before version 4 of the IR every initializer was an input as well, and a constant nevertheless.
+    """
+    for seed in range(4):
+        graph = graphs.Graph(seed=seed, ties=True)
+        graph.output(graph.conv(graph.conv(graph.input((1, 4, 6, 6)), 6), 5))
+        model = graph.model()
+        model.ir_version = version
+        last = [one for one in model.graph.node if one.op_type == "Conv"][-1]
+        dequantizer = next(one for one in model.graph.node if last.input[0] in one.output)
+        scale = next(one for one in model.graph.initializer if one.name == dequantizer.input[1])
+        put(model, dequantizer, 1, numpy_helper.to_array(scale))
+        for one in model.graph.initializer if version < 4 else model.graph.initializer[-1:]:
+            model.graph.input.append(helper.make_tensor_value_info(one.name, one.data_type, one.dims))
+        assert judge(model) is Verdict.AGREE
+        reasons = [one.reason for one in check_model(model, SMALL).partition.reasons if one.op == "Conv"]
+        assert len(reasons) == (1 if version >= 4 else 0), reasons
+        compiled = compile_model(model, SMALL).artifact
+        assert compiled is not None
+        assert overridable(compiled) == ({dequantizer.input[1]} if version >= 4 else set())

@@ -6,12 +6,16 @@ of a data type.
 """
 
 import argparse
+import ast
+import hashlib
 import json
+import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +66,44 @@ BLOCK = 100
 """Programs after which the state is written."""
 
 
+SOURCES = (
+    "hw/*.py",
+    "isa/*.py",
+    "sim/*.py",
+    "npukit/verify/*.py",
+    "driver/rtl*.py",
+    "driver/rtl/*",
+    "driver/surroundings.py",
+)
+"""Files on which the outcome of a program depends."""
+
+
+def sources_digest() -> str:
+    """What tells versions of the sources apart, as long as they differ in more than comments and docstrings."""
+    root = Path(__file__).resolve().parent.parent
+    found = hashlib.sha256()
+    for path in sorted(path for pattern in SOURCES for path in root.glob(pattern)):
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".py":
+            text = ast.dump(_without_docstrings(ast.parse(text)))
+        found.update(f"{path.relative_to(root)}\0{text}\0".encode())
+    return found.hexdigest()[:16]
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            node.body = [
+                one for one in node.body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+            ]
+    return tree
+
+
 @dataclass
 class State:
     """How far a configuration has come; kept in a file, so that a run can go on where it was cut off."""
 
+    sources: str
     programs: int = 0
     cycles: int = 0
     seconds: float = 0.0
@@ -95,6 +133,24 @@ class State:
     def from_json(cls, values: dict[str, Any]) -> "State":
         """The inverse of `to_json`."""
         return cls(**{**values, "coverage": Counter(values["coverage"]), "hostile": Counter(values["hostile"])})
+
+
+def begin(record: Path, name: str) -> State:
+    """Where a run of the same sources was cut off, or the beginning."""
+    state = State(sources_digest())
+    if not record.exists():
+        return state
+    there = json.loads(record.read_text(encoding="utf-8"))
+    if there.get("sources") != state.sources:
+        print(f"{name}: the sources have changed since it was cut off, so it begins anew", file=sys.stderr)
+        return state
+    return State.from_json(there)
+
+
+def save(record: Path, state: State) -> None:
+    """Write a state to its file."""
+    record.parent.mkdir(parents=True, exist_ok=True)
+    write_file(record, json.dumps(state.to_json(), indent=1).encode())
 
 
 def missing(config: NpuConfig, state: State) -> list[str]:
@@ -130,21 +186,14 @@ def main() -> int:
     parser.add_argument("-o", "--output", default="build/verify", help="folder for programs that differ, and the state")
     options = parser.parse_args()
     folder = Path(options.output)
-    record = folder / f"state-{options.seed}.json"
     states: dict[str, State] = {}
-    if options.resume and record.exists():
-        states = {name: State.from_json(one) for name, one in json.loads(record.read_text(encoding="utf-8")).items()}
-
-    def save() -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_file(record, json.dumps({name: state.to_json() for name, state in states.items()}, indent=1).encode())
-
     wrong = 0
     for name, (config, count) in TABLE.items():
         if options.only not in (None, name):
             continue
-        state = states.setdefault(name, State())
-        run(config, options.seed, options.programs or count, state, folder, save)
+        record = folder / f"state-{options.seed}-{re.sub('[^a-z0-9]+', '-', name)}.json"
+        state = states[name] = begin(record, name) if options.resume else State(sources_digest())
+        run(config, options.seed, options.programs or count, state, folder, partial(save, record, state))
         wrong += report(name, config, state)
     if options.only is None and options.programs is None:
         wrong += report_rare(states)

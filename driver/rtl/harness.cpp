@@ -129,44 +129,49 @@ public:
         core_->rst = 0;
     }
 
-    // One register transaction; the response, or -1 when none comes.
+    // One register transaction; the response, or -1 when none comes. In surroundings that stall, every other write is
+    // followed by one of no byte, and every other read by another, which are offered before the first is answered.
     int write_register(uint32_t offset, uint32_t value) {
-        bool address_done = false, data_done = false;
+        const int wanted = another();
+        int addresses = 0, data = 0, answers = 0;
         core_->s_axil_awaddr = offset;
         core_->s_axil_awprot = 0;
         core_->s_axil_wdata = value;
         core_->s_axil_wstrb = 0xF;
         int response = -1;
-        for (int i = 0; i < kRegisterCycles && response < 0; ++i) {
-            core_->s_axil_awvalid = !address_done && (core_->s_axil_awvalid || !stall());
-            core_->s_axil_wvalid = !data_done && (core_->s_axil_wvalid || !stall());
+        for (int i = 0; i < kRegisterCycles && answers < wanted; ++i) {
+            core_->s_axil_awvalid = addresses < wanted && ((core_->s_axil_awvalid && !seen_.aw) || !stall());
+            core_->s_axil_wvalid = data < wanted && ((core_->s_axil_wvalid && !seen_.w) || !stall());
             core_->s_axil_bready = !stall();
             step();
-            address_done |= seen_.aw;
-            data_done |= seen_.w;
-            if (seen_.b) response = seen_.response;
+            addresses += seen_.aw;
+            data += seen_.w;
+            if (seen_.w) core_->s_axil_wstrb = 0;
+            if (seen_.b && ++answers == 1) response = seen_.response;
         }
         core_->s_axil_awvalid = core_->s_axil_wvalid = core_->s_axil_bready = 0;
-        return response;
+        return answers == wanted ? response : -1;
     }
 
     int read_register(uint32_t offset, uint32_t* value) {
-        bool address_done = false;
+        const int wanted = another();
+        int addresses = 0, answers = 0;
         core_->s_axil_araddr = offset;
         core_->s_axil_arprot = 0;
         int response = -1;
-        for (int i = 0; i < kRegisterCycles && response < 0; ++i) {
-            core_->s_axil_arvalid = !address_done && (core_->s_axil_arvalid || !stall());
+        for (int i = 0; i < kRegisterCycles && answers < wanted; ++i) {
+            core_->s_axil_arvalid = addresses < wanted && ((core_->s_axil_arvalid && !seen_.ar) || !stall());
             core_->s_axil_rready = !stall();
             step();
-            address_done |= seen_.ar;
+            addresses += seen_.ar;
             if (seen_.r) {
+                ++answers;
                 response = seen_.response;
                 *value = seen_.data;
             }
         }
         core_->s_axil_arvalid = core_->s_axil_rready = 0;
-        return response;
+        return answers == wanted ? response : -1;
     }
 
     // Steps while the core runs; stops at a violation.
@@ -228,6 +233,9 @@ private:
         random_ ^= random_ >> 27;
         return (random_ * 0x2545F4914F6CDD1Du >> 33) % count;
     }
+
+    // How many register transactions to make of one.
+    int another() { return stall_percent_ && draw(2) ? 2 : 1; }
 
     bool stall() { return stall_percent_ && int(draw(100)) < stall_percent_; }
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from npukit.driver.device import DeviceError, error_text, read_counters, read_wide, write_wide
 from npukit.driver.rtl_device import RtlDevice
 from npukit.isa.assembly import format_instruction
+from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Instruction, encode
 from npukit.isa.registers import ControlBit, address_of
 from npukit.sim.dram import AnyDram, DramModel
@@ -20,7 +21,7 @@ from npukit.verify.observed import Observer
 from npukit.verify.placement import Placement
 from npukit.verify.readback import WrittenWords, read_back
 
-__all__ = ["Outcome", "compare_program", "start_program"]
+__all__ = ["Outcome", "Simulated", "compare_program", "simulate_program", "start_program"]
 
 _QUICK = DramModel(latency=1, read_bursts=32, write_bursts=32)
 """For reading back, where cycles do not count."""
@@ -45,6 +46,38 @@ class Outcome:
     sim_seconds: float = 0.0
     observed: set[str] = field(default_factory=set)
     """What an `Observer` found of its values."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A program on the simulator: its schedule, the machine as it left it, and what an `Observer` found."""
+
+    schedule: Schedule
+    machine: FunctionalSimulator
+    written: WrittenWords
+    observed: set[str]
+    seconds: float
+    """That the timing took."""
+
+
+def simulate_program(
+    config: NpuConfig,
+    instructions: Sequence[Instruction],
+    memory: NDArray[np.uint8],
+    dram: AnyDram,
+    placement: Placement = _FIRST,
+) -> Simulated:
+    """Run a program, END included, on both halves of the simulator; `memory` stays as it is."""
+    origin = placement.origin
+    begun = perf_counter()
+    behind = dram.at(origin + placement.code(memory.size), origin + placement.data)
+    schedule = simulate_timing(config, instructions, behind)
+    seconds = perf_counter() - begun
+    machine, written, observer = FunctionalSimulator(config, memory.copy()), WrittenWords(config), Observer(config)
+    for instruction in instructions:
+        observer.execute(machine, instruction)
+        written.mark(instruction)
+    return Simulated(schedule, machine, written, observer.found, seconds)
 
 
 def start_program(
@@ -108,18 +141,9 @@ def compare_program(
         hostile: the device's surroundings stall, so only bits are compared.
     """
     config = device.config
-    origin = placement.origin
-    behind = dram.at(origin + placement.code(memory.size), origin + placement.data)
-    begun = perf_counter()
-    schedule = simulate_timing(config, instructions, behind)
-    simulated = perf_counter() - begun
-    expected_memory = memory.copy()
-    machine = FunctionalSimulator(config, expected_memory)
-    written = WrittenWords(config)
-    observer = Observer(config)
-    for instruction in instructions:
-        observer.execute(machine, instruction)
-        written.mark(instruction)
+    simulated = simulate_program(config, instructions, memory, dram, placement)
+    schedule, machine = simulated.schedule, simulated.machine
+    expected_memory = machine.dram
     if reset:
         device.reset()
     device.set_dram(dram)
@@ -131,7 +155,7 @@ def compare_program(
         seconds = perf_counter() - begun
         seen = device.instruction_cycles(instructions)
         actual_memory = device.read_memory(placement.data, memory.size)
-        reading = read_back(config, written, machine.acc)
+        reading = read_back(config, simulated.written, machine.acc)
         device.max_cycles = patience * (100 * reading.mask.size + 10_000)
         if isinstance(dram, DramModel):
             device.set_dram(_QUICK)
@@ -139,7 +163,7 @@ def compare_program(
         actual = device.read_memory(0, reading.image.size)
     except DeviceError as error:
         first = {"what": "error", "message": str(error)}
-        return Outcome(1, 1, schedule, first, expected_memory, observed=observer.found)
+        return Outcome(1, 1, schedule, first, expected_memory, observed=simulated.observed)
     machine.dram = reading.image.copy()
     for instruction in reading.instructions:
         machine.execute(instruction)
@@ -179,4 +203,4 @@ def compare_program(
     if words.any() and first is None:
         at = int(np.nonzero(words)[0][0])
         first = {**reading.place(at), "simulator": mine[at].tolist(), "rtl": theirs[at].tolist()}
-    return Outcome(bits, cycles, schedule, first, expected_memory, seconds, simulated, observer.found)
+    return Outcome(bits, cycles, schedule, first, expected_memory, seconds, simulated.seconds, simulated.observed)

@@ -132,14 +132,15 @@ def excluded(config: NpuConfig, point: Point, engine: Engine) -> str | None:
 def flow_items(config: NpuConfig) -> list[str]:
     """Names of the points of `flow_points` that programs can reach."""
     found = [f"tokens_{a.name}_{b.name}={TOKEN_LIMIT}" for a in ENGINES for b in ENGINES if a is not b]
+    levels = sorted({1, config.queue_depth - 1} - {0})
     for engine in ENGINES:
         found += [f"queue_{engine.name}={config.queue_depth}", f"queue_{engine.name} filled anew"]
-        levels = sorted({1, config.queue_depth - 1} - {0})
         if config.queue_depth > 1:
             found += [f"queue_{engine.name} in and out at {level}" for level in levels]
     for engine in (Engine.LOAD, Engine.STORE):
         found.append(f"in_flight_{engine.name}={config.queue_depth}")
-    return [*found, f"waiting_LOAD={config.queue_depth}"]
+    found.append(f"waiting_LOAD={config.queue_depth}")
+    return [*found, *(f"waiting_LOAD in and out at {level}" for level in levels if config.queue_depth > 1)]
 
 
 def flow_unreachable(config: NpuConfig) -> dict[str, str]:
@@ -177,9 +178,12 @@ def flow_points(config: NpuConfig, instructions: Sequence[Instruction], schedule
         flying = places + 1 - np.searchsorted(ended, issued)
         if (flying >= depth).any():
             found.add(f"in_flight_{engine.name}={depth}")
-        waiting = places + 1 - np.searchsorted(schedule.start[mine], issued)
-        if (waiting >= depth).any():
+        started = schedule.start[mine]
+        waiting = places - np.searchsorted(started, issued)
+        if (waiting + 1 >= depth).any():
             found.add(f"waiting_{engine.name}={depth}")
+        both = np.isin(issued, started)
+        found.update(f"waiting_{engine.name} in and out at {level}" for level in np.unique(waiting[both]).tolist())
     found |= _full_tokens(instructions, schedule)
     return found
 

@@ -62,7 +62,7 @@ class Target:
         tokens: an engine all of whose token counters are to come to their limit.
         queue: an engine whose queue is to be full.
         waiting: an engine that is to issue as many instructions as it can before one starts; LOAD.
-        total: what a SUM is to come to, as int32 bits.
+        total: which sum (MATRIX, SUM or bias) is to come to which int32.
         parameters: (operation, name, bits) of a descriptor's field or of a block's parameter.
     """
 
@@ -71,7 +71,7 @@ class Target:
     tokens: Engine | None = None
     queue: Engine | None = None
     waiting: Engine | None = None
-    total: int | None = None
+    total: tuple[str, int] | None = None
     parameters: tuple[Operation, str, int] | None = None
 
 
@@ -106,9 +106,8 @@ def _wish(target: Target) -> Wish | None:
     if target.parameters is not None:
         operation, name, bits = target.parameters
         return Wish(Vector, {"operation": operation}, parameters={name: bits})
-    if target.total is not None:  # of one word: accumulators begin with it
-        window = {"window_height": 1, "window_width": 1}
-        return Wish(Vector, {"operation": Operation.SUM, "a_memory": Memory.ACC, **window})
+    if target.total is not None:
+        return _wish_of_total(*target.total)
     point = target.point
     if point is None:
         return None
@@ -120,6 +119,21 @@ def _wish(target: Target) -> Wish | None:
     turning = frozenset([point.field]) if strided or point.field == "window_step" else frozenset()
     ring = ring_operand(point.kind, point.field, point.context) if point.passes is not None else ""
     return Wish(point.kind, fields, properties, turning, ring, point.passes)
+
+
+def _wish_of_total(name: str, total: int) -> Wish:
+    """What an instruction must be so that a sum comes to `total` where accumulators begin as `_beginning` says."""
+    if name == "MATRIX":  # of data that are mostly 0
+        return Wish(Matrix, {"accumulate": 1, "channels": 1, "kernel_height": 1, "kernel_width": 1})
+    if name == "SUM":
+        window = {"window_height": 1, "window_width": 1}
+        return Wish(Vector, {"operation": Operation.SUM, "a_memory": Memory.ACC, **window})
+    return Wish(Vector, {"operation": Operation.REQUANTIZE}, parameters={"bias": total - _beginning(name, total)})
+
+
+def _beginning(name: str, total: int) -> int:
+    """Where accumulators begin so that a sum comes to `total`: there, or, where a bias is added, half way."""
+    return total // 2 if name == "bias" else total
 
 
 class _Generator:
@@ -183,6 +197,8 @@ class _Generator:
             parts = [random_halves(generator, _STRETCH) for _ in range(-(-size // (2 * _STRETCH)))]
             return np.concatenate(parts).view(np.uint8)[:size].copy()
         kind = random.choices(["any", "extremes", "small"], [0.7, 0.2, 0.1])[0]
+        if any(target.total is not None and target.total[0] == "MATRIX" for target in self.targets):
+            kind = "small"
         if kind == "extremes":  # only such data bring sums near their limits
             return generator.choice(np.array([-128, -128, -128, 127], np.int8), size).view(np.uint8)
         if kind == "small":  # sums that come to a limit exactly
@@ -270,14 +286,14 @@ class _Generator:
         )
         return RandomProgram(self.seed, self.config, instructions, self.memory, placement)
 
-    def _try(self, wish: Wish, fits: Callable[[Instruction], bool] = lambda _: True) -> bool:
-        """Add an instruction as wanted, if this try finds one that fits."""
+    def _try(self, wish: Wish, fits: Callable[[Instruction], bool] = lambda _: True, *, plain: bool = False) -> bool:
+        """Add an instruction as wanted (see `_add`), if this try finds one that fits."""
         made = self.maker.make(wish)
         if made is None or not self._sound(made) or not fits(made):
             return False
         for load in self.maker.loads:
             self._add(load)
-        self._add(made)
+        self._add(made, plain=plain)
         return True
 
     def _sound(self, made: Instruction) -> bool:
@@ -341,7 +357,7 @@ class _Generator:
         random = self.random
         totals = [target.total for target in self.targets if target.total is not None]
         if totals:
-            return random.choice(totals)
+            return _beginning(*random.choice(totals))
         if not self.extremes:
             return random.choice([random.randint(-300, 300), random.getrandbits(32)])
         end = random.choice([(1 << 31) - 1, -(1 << 31)])
@@ -428,15 +444,24 @@ class _Generator:
         """Let VECTOR hold a port for long, and LOADs wait for it."""
         window = {"window_height": self.config.max_window, "window_width": self.config.max_window, "width": 40}
         wish = Wish(Vector, {"operation": Operation.MAX, "blocks": 1, "height": 1, **window})
-        if not any(self._try(wish) for _ in range(_MOST_TRIES)):
+        before = self._cheap(Engine.VECTOR)
+        if before is None or not any(self._try(wish, plain=True) for _ in range(_MOST_TRIES)):
             return False
         holder = self.instructions[-1]
         assert isinstance(holder, Vector)
         load = Wish(Load, {**_SHORT[Engine.LOAD], "bank": holder.out_bank})
         independent = partial(_independent, self.config, holder)
-        return all(
-            any(self._try(load, independent) for _ in range(_MOST_TRIES)) for _ in range(self.config.queue_depth + 4)
-        )
+        held = len(self.instructions) - 1
+        # one that comes when the port does, to the last place
+        late = self.config.queue_depth if self.random.random() < 0.5 else 0
+        for number in range(1, self.config.queue_depth + 5):
+            if not any(self._try(load, independent, plain=True) for _ in range(_MOST_TRIES)):
+                return False
+            if number == 1:  # not before the holder has begun, about when the instruction before it ends
+                self.order.after(len(self.instructions) - 1, before)
+            elif number == late:
+                self.order.after(len(self.instructions) - 1, held)
+        return True
 
     def _flood(self, source: Engine) -> None:
         """Let an engine give as many tokens as the counters hold, before any is taken; then all are taken."""

@@ -92,6 +92,8 @@ def _float_kinds(bits: NDArray[np.uint32]) -> set[str]:
 
 
 _ENDS = ("at 2147483647", "at -2147483648", "past 2147483647", "past -2147483648")
+_TOTALS = ("MATRIX", "SUM", "bias")
+"""Sums of int32 numbers: of products and accumulators, of a window, and of an accumulator and its bias."""
 _SCALED = ("shift loses bits", "product saturates", "half up", "half down", "past 127", "past -128")
 
 
@@ -104,7 +106,7 @@ def value_items(config: NpuConfig) -> list[str]:
     ]
     if config.dtype == "bf16":
         return found
-    found += [f"sum_{name} {end}" for name in ("MATRIX", "SUM", "bias") for end in _ENDS]
+    found += [f"sum_{name} {end}" for name in _TOTALS for end in _ENDS]
     found.append("column of the array at its greatest sum")
     for one in there:
         if one in _FIXED:
@@ -116,11 +118,15 @@ def value_items(config: NpuConfig) -> list[str]:
     return found
 
 
-def total_points(config: NpuConfig) -> dict[str, int]:
-    """Name -> what a SUM comes to exactly, where chance seldom brings it there."""
+def total_points(config: NpuConfig) -> dict[str, tuple[str, int]]:
+    """Name -> (sum, what it comes to exactly), where chance seldom brings it there."""
     if config.dtype == "bf16":
         return {}
-    return {f"sum_SUM {end}": total for end, total in zip(_ENDS, (_GREATEST, _LEAST), strict=False)}
+    return {
+        f"sum_{name} {end}": (name, total)
+        for name in _TOTALS
+        for end, total in zip(_ENDS, (_GREATEST, _LEAST), strict=False)
+    }
 
 
 def value_unreachable(config: NpuConfig) -> dict[str, str]:
