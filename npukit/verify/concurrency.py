@@ -179,9 +179,9 @@ def flow_points(config: NpuConfig, instructions: Sequence[Instruction], schedule
         if (flying >= depth).any():
             found.add(f"in_flight_{engine.name}={depth}")
         started = schedule.start[mine]
-        waiting = places - np.searchsorted(started, issued)
-        if (waiting + 1 >= depth).any():
+        if (places + 1 - np.searchsorted(started, issued, side="right") >= depth).any():
             found.add(f"waiting_{engine.name}={depth}")
+        waiting = places - np.searchsorted(started, issued)
         both = np.isin(issued, started)
         found.update(f"waiting_{engine.name} in and out at {level}" for level in np.unique(waiting[both]).tolist())
     found |= _full_tokens(instructions, schedule)
