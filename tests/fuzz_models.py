@@ -2,20 +2,13 @@
 
 `mutate_model` changes a valid model in one to three places that mean something (attributes, initializers, scales, zero
 points, shapes, types, edges, operators, versions), `mutate_bytes` its file anywhere. `judge_model` says what becomes of
-one. `python tests/fuzz_models.py --seed 1 --cases 500` judges in a process of its own, which ONNX Runtime may crash.
+one. `python tests/fuzz.py --only models` does so with many, in processes that are watched.
 """
 
-import argparse
-import json
-import subprocess
-import sys
-import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from queue import Empty, Queue
 from typing import Any
 
 import numpy as np
@@ -25,7 +18,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 __all__ = [
-    "BAD", "CONFIGS", "MUTATIONS", "Judgement", "Verdict", "base_model", "case", "judge_bytes", "judge_model",
+    "BAD", "CONFIGS", "MUTATIONS", "Judgement", "Verdict", "base_model", "judge_bytes", "judge_model",
     "mutate_bytes", "mutate_model",
 ]  # fmt: skip
 
@@ -39,11 +32,9 @@ class Verdict(StrEnum):
     KIT_ALONE = "the kit runs it and ONNX Runtime does not"
     DIFFER = "the results differ"
     TRACEBACK = "the kit ends in a traceback"
-    CRASH = "the process dies"
-    HANG = "there is no end to it"
 
 
-BAD = frozenset({Verdict.KIT_ALONE, Verdict.DIFFER, Verdict.TRACEBACK, Verdict.CRASH, Verdict.HANG})
+BAD = frozenset({Verdict.KIT_ALONE, Verdict.DIFFER, Verdict.TRACEBACK})
 """What must not become of any."""
 
 
@@ -571,89 +562,3 @@ def base_model(rng: Generator) -> onnx.ModelProto:
     if rng.random() < 0.03:
         return onnx.load_from_string(zoo.load("digits"))
     return build_graph(int(rng.integers(2**31)), ties=True, small=True)
-
-
-def case(number: int) -> tuple[onnx.ModelProto, str]:
-    """The mutated model of a number, and the name of its configuration."""
-    rng = np.random.default_rng(number)
-    return mutate_model(rng, base_model(rng)), str(_one(rng, list(CONFIGS)))
-
-
-def _judge_case(number: int) -> Judgement:
-    model, config = case(number)
-    return judge_model(model, CONFIGS[config], number)
-
-
-def _child(numbers: Sequence[int]) -> None:
-    """Judge these numbers; a line of JSON for each."""
-    for number in numbers:
-        found = _judge_case(number)
-        print(json.dumps([number, found.verdict.value, found.detail]), flush=True)
-
-
-def judge_cases(first: int, cases: int, seconds: float = 60) -> dict[int, Judgement]:
-    """Judge so many cases, in a process of its own that is started anew where it dies or takes too long."""
-    found: dict[int, Judgement] = {}
-    number = first
-    while number < first + cases:
-        with subprocess.Popen(
-            [sys.executable, __file__, "--child", str(number), "--cases", str(first + cases - number)],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        ) as process:  # fmt: skip
-            assert process.stdout is not None
-            lines: Queue[str | None] = Queue()
-            threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()
-            while number < first + cases:
-                try:
-                    line = lines.get(timeout=seconds)
-                except Empty:
-                    found[number] = Judgement(Verdict.HANG, f"more than {seconds:g} s")
-                    line = None
-                if line is None:
-                    process.kill()
-                    found.setdefault(number, Judgement(Verdict.CRASH, f"exit status {process.wait()}"))
-                    number += 1
-                    break
-                done, verdict, detail = json.loads(line)
-                found[done] = Judgement(Verdict(verdict), detail)
-                number = done + 1
-    return found
-
-
-def _read(stream: Any, lines: Queue[str | None]) -> None:
-    for line in stream:
-        if line.startswith("["):
-            lines.put(line)
-    lines.put(None)
-
-
-def main() -> int:
-    """Command line."""
-    parser = argparse.ArgumentParser(description="Mutated models against ONNX Runtime.")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cases", type=int, default=500)
-    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--case", type=int, help="judge this one, in this process, and write it as fuzz.onnx")
-    parser.add_argument("--show", choices=[verdict.name for verdict in Verdict], nargs="*", default=[])
-    options = parser.parse_args()
-    if options.child is not None:
-        _child(range(options.child, options.child + options.cases))
-        return 0
-    if options.case is not None:
-        model, config = case(options.case)
-        onnx.save(model, "fuzz.onnx")
-        found = judge_model(model, CONFIGS[config], options.case)
-        print(f"on {config}: {found.verdict}: {found.detail}")
-        return int(found.verdict in BAD)
-    results = judge_cases(options.seed * 1_000_003, options.cases)
-    counts = Counter(one.verdict for one in results.values())
-    for number, one in results.items():
-        if one.verdict in BAD or one.verdict.name in options.show:
-            print(f"{number}: {one.verdict}: {one.detail}")
-    print(f"seed {options.seed}: " + ", ".join(f"{counts[verdict]} {verdict.name}" for verdict in Verdict))
-    return int(any(one.verdict in BAD for one in results.values()))
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Models with one thing changed: each runs with ONNX Runtime's results, or stays, or is refused, with a reason.
 
-Most were found by `tests/fuzz_models.py`, which says what may become of a model.
+Most were found by `tests/fuzz.py --only models`; `tests/fuzz_models.py` says what may become of a model.
 """
 
 import sys

@@ -10,10 +10,12 @@ import ast
 import hashlib
 import json
 import re
+import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -176,25 +178,64 @@ def run(config: NpuConfig, seed: int, programs: int, state: State, folder: Path,
             save()
 
 
+def record_of(folder: Path, seed: int, name: str) -> Path:
+    """Where the state of a configuration is kept."""
+    return folder / f"state-{seed}-{re.sub('[^a-z0-9]+', '-', name)}.json"
+
+
+def run_here(name: str, options: argparse.Namespace) -> State:
+    """Run a configuration's programs in this process."""
+    config, count = TABLE[name]
+    record = record_of(options.output, options.seed, name)
+    state = begin(record, name) if options.resume else State(sources_digest())
+    run(config, options.seed, options.programs or count, state, options.output, partial(save, record, state))
+    return state
+
+
+def run_apart(name: str, options: argparse.Namespace) -> State:
+    """The same in a process of its own, which Ctrl-C ends as it ends this one.
+
+    Raises:
+        RuntimeError: with its last words, when it ends otherwise.
+    """
+    command = [sys.executable, __file__, "--seed", str(options.seed), "--only", name, "-o", str(options.output)]
+    command += ["--programs", str(options.programs)] if options.programs else []
+    command += ["--resume"] if options.resume else []
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{name} ended with exit code {done.returncode}: {done.stderr.strip()[-2000:]}")
+    return State.from_json(json.loads(record_of(options.output, options.seed, name).read_text(encoding="utf-8")))
+
+
 def main() -> int:
     """Run the table; 1 when anything differs, or something that can be reached was not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="seed of the first program (default: 1)")
     parser.add_argument("--programs", type=int, metavar="N", help="of each configuration (default: the table's)")
-    parser.add_argument("--only", metavar="NAME", choices=TABLE, help="one configuration of the table")
+    parser.add_argument("--only", metavar="NAME", choices=TABLE, action="append", help="a configuration; repeatable")
     parser.add_argument("--resume", action="store_true", help="go on where a run with the same seed was cut off")
-    parser.add_argument("-o", "--output", default="build/verify", help="folder for programs that differ, and the state")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="configurations at once (default: 2)")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("build/verify"), help="folder for programs that differ, and the state"
+    )
     options = parser.parse_args()
-    folder = Path(options.output)
+    names = options.only or list(TABLE)
     states: dict[str, State] = {}
     wrong = 0
-    for name, (config, count) in TABLE.items():
-        if options.only not in (None, name):
-            continue
-        record = folder / f"state-{options.seed}-{re.sub('[^a-z0-9]+', '-', name)}.json"
-        state = states[name] = begin(record, name) if options.resume else State(sources_digest())
-        run(config, options.seed, options.programs or count, state, folder, partial(save, record, state))
-        wrong += report(name, config, state)
+    with ThreadPoolExecutor(options.workers) as pool:
+        try:
+            found = (
+                pool.map(partial(run_apart, options=options), names)
+                if len(names) > 1
+                else map(run_here, names, [options])
+            )
+            for name, state in zip(names, found, strict=True):
+                states[name] = state
+                wrong += report(name, TABLE[name][0], state)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            print("interrupted; with --resume it goes on from here", file=sys.stderr)
+            return 130
     if options.only is None and options.programs is None:
         wrong += report_rare(states)
     print(f"seed {options.seed}: {'not as it should be' if wrong else '0 bits and 0 cycles apart, nothing missed'}")
