@@ -9,19 +9,21 @@ import argparse
 import ast
 import hashlib
 import json
+import os
 import re
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from npukit.driver.rtl_device import RtlDevice
+from npukit.hw.process import run_command
 from npukit.isa.config import PRESETS, NpuConfig
 
 from npukit.files import write_file
@@ -183,28 +185,45 @@ def record_of(folder: Path, seed: int, name: str) -> Path:
     return folder / f"state-{seed}-{re.sub('[^a-z0-9]+', '-', name)}.json"
 
 
-def run_here(name: str, options: argparse.Namespace) -> State:
+def run_here(name: str, options: argparse.Namespace) -> None:
     """Run a configuration's programs in this process."""
-    config, count = TABLE[name]
     record = record_of(options.output, options.seed, name)
     state = begin(record, name) if options.resume else State(sources_digest())
-    run(config, options.seed, options.programs or count, state, options.output, partial(save, record, state))
-    return state
+    save(record, state)
+    run(TABLE[name][0], options.seed, wanted(name, options), state, options.output, partial(save, record, state))
 
 
 def run_apart(name: str, options: argparse.Namespace) -> State:
-    """The same in a process of its own, which Ctrl-C ends as it ends this one.
+    """The same in a process of its own, which ends when this one ends.
 
     Raises:
         RuntimeError: with its last words, when it ends otherwise.
     """
-    command = [sys.executable, __file__, "--seed", str(options.seed), "--only", name, "-o", str(options.output)]
+    command = [sys.executable, __file__, "--child", name, "--seed", str(options.seed), "-o", str(options.output)]
     command += ["--programs", str(options.programs)] if options.programs else []
     command += ["--resume"] if options.resume else []
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"{name} ended with exit code {done.returncode}: {done.stderr.strip()[-2000:]}")
+    code, output = run_command(command)
+    if code:
+        raise RuntimeError(f"{name} ended with exit code {code}: {output.strip()[-2000:]}")
     return State.from_json(json.loads(record_of(options.output, options.seed, name).read_text(encoding="utf-8")))
+
+
+def wanted(name: str, options: argparse.Namespace) -> int:
+    """How many programs of a configuration to run."""
+    return options.programs or TABLE[name][1]
+
+
+def show_progress(running: Sequence[str], options: argparse.Namespace) -> None:
+    """On a terminal, a line of how far those have come that have begun."""
+    if not sys.stderr.isatty():
+        return
+    parts = []
+    for name in running:
+        with suppress(OSError, ValueError):  # not begun, or from another run
+            done = json.loads(record_of(options.output, options.seed, name).read_text(encoding="utf-8"))["programs"]
+            if 0 < done < wanted(name, options):
+                parts.append(f"{name} {done}/{wanted(name, options)}")
+    print(f"\r\x1b[K{'; '.join(parts)[:110]}", end="", file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -218,24 +237,25 @@ def main() -> int:
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("build/verify"), help="folder for programs that differ, and the state"
     )
+    parser.add_argument("--child", choices=TABLE, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.child:
+        run_here(options.child, options)
+        return 0
     names = options.only or list(TABLE)
     states: dict[str, State] = {}
     wrong = 0
     with ThreadPoolExecutor(options.workers) as pool:
+        found = {name: pool.submit(run_apart, name, options) for name in names}
         try:
-            found = (
-                pool.map(partial(run_apart, options=options), names)
-                if len(names) > 1
-                else map(run_here, names, [options])
-            )
-            for name, state in zip(names, found, strict=True):
-                states[name] = state
-                wrong += report(name, TABLE[name][0], state)
+            for name, future in found.items():
+                while not wait([future], timeout=5).done:
+                    show_progress([one for one, other in found.items() if not other.done()], options)
+                states[name] = future.result()
+                wrong += report(name, TABLE[name][0], states[name])
         except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
-            print("interrupted; with --resume it goes on from here", file=sys.stderr)
-            return 130
+            print("\ninterrupted; with --resume it goes on from here", file=sys.stderr)
+            os._exit(130)  # the threads would wait for their processes, which end with this one
     if options.only is None and options.programs is None:
         wrong += report_rare(states)
     print(f"seed {options.seed}: {'not as it should be' if wrong else '0 bits and 0 cycles apart, nothing missed'}")
@@ -244,6 +264,8 @@ def main() -> int:
 
 def report(name: str, config: NpuConfig, state: State) -> int:
     """Print how a configuration fared; what is wrong with it, counted."""
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr)
     lacking = missing(config, state)
     items = len(coverage_items(config))
     completed = f" after {state.complete_after} programs" if state.complete_after else ""
