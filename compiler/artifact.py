@@ -5,7 +5,8 @@ The node's blob is the program; all other nodes are ordinary ONNX, so that any v
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 
 import onnx
 import onnx_ir as ir
@@ -13,7 +14,9 @@ from npukit.compiler.layers import Subgraph
 from npukit.compiler.operators import used_values
 from npukit.compiler.passes.partition import Partition, Reason
 from npukit.driver.host import overridable
+from npukit.isa import schema
 from npukit.isa.program import Program
+from npukit.isa.schema import SchemaError
 from onnx import helper
 
 __all__ = ["Offload", "build_artifact", "offload_of"]
@@ -37,14 +40,28 @@ def offload_of(artifact: onnx.ModelProto, programs: Mapping[str, Program]) -> Of
     """What a compiled model says of itself; of a bare program, that it is all there is."""
     text = next((entry.value for entry in artifact.metadata_props if entry.key == _OFFLOAD), None)
     if text is not None:
-        try:
-            values = json.loads(text)
-            return Offload(**{**values, "reasons": tuple(Reason(**reason) for reason in values["reasons"])})
-        except (KeyError, TypeError, ValueError):
-            pass  # another version's
+        with suppress(SchemaError):  # another version's
+            return _read_offload(text)
     nodes = [node for program in programs.values() for node in program.nodes]
     macs = sum(node.macs for node in nodes)
     return Offload(len(nodes), len(nodes), macs, macs, ())
+
+
+def _read_offload(text: str) -> Offload:
+    """The inverse of what `build_artifact` writes.
+
+    Raises:
+        SchemaError: when it is not that.
+    """
+    values = schema.record(schema.parse(text.encode()), [one.name for one in fields(Offload)], _OFFLOAD)
+    numbers = {name: schema.whole(values[name], 0, schema.MOST, _OFFLOAD, name) for name in values if name != "reasons"}
+    names = [one.name for one in fields(Reason)]
+    reasons = []
+    for number, value in enumerate(schema.items(values["reasons"], _OFFLOAD, "reasons")):
+        place = f"{_OFFLOAD}.reasons[{number}]"
+        entry = schema.record(value, names, place)
+        reasons.append(Reason(**{name: schema.text(entry[name], place, name) for name in names}))
+    return Offload(**numbers, reasons=tuple(reasons))
 
 
 def build_artifact(
@@ -110,7 +127,8 @@ def _assemble(
         functions=list(whole.functions),
     )
     for entry in source.metadata_props:
-        model.metadata_props.add(key=entry.key, value=entry.value)
+        if not entry.key.startswith("npukit."):  # of a compilation that left everything where it was
+            model.metadata_props.add(key=entry.key, value=entry.value)
     offload = Offload(partition.nodes, partition.nodes_total, partition.macs, partition.macs_total, partition.reasons)
     model.metadata_props.add(key=_OFFLOAD, value=json.dumps(asdict(offload)))
     return model

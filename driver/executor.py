@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from npukit.driver.device import Device, Observable
 from npukit.driver.first_look import CrashError, first_look
-from npukit.driver.graph_check import GraphError, check_flow, check_inputs, check_program_node
+from npukit.driver.graph_check import GraphError, check_flow, check_inputs, check_program_memory, check_program_node
 from npukit.driver.host import HostError, host_part, names_used, open_session, output_values, overridable, run_session
 from npukit.driver.loader import LoadedProgram, RunRecord, from_machine, machine_dtype
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
@@ -138,6 +138,11 @@ class Executor:
             tensor.name: _constant(tensor) for tensor in model.graph.initializer if tensor.name in self.outputs
         }
         programs = programs_of(model)
+        if limits is not None:
+            try:
+                check_program_memory(programs.values(), limits)
+            except GraphError as error:
+                raise ArtifactError(str(error)) from None
         graph = model.graph
         values = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
         wanted = {*self.outputs, *expose}

@@ -1,26 +1,21 @@
-"""ONNX Runtime's first look at a model, in a process of its own: it crashes on some, and must not take this one along.
+"""ONNX Runtime's first look at a model, in a process of its own: it crashes on some.
 
 What is seen there serves as well: which operators the model comes to once ONNX Runtime has optimised it.
 """
 
-import faulthandler
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnxruntime
+from npukit.driver.apart import Crash, run_apart
 from npukit.driver.host import HostError, open_session, session_options
 
-__all__ = ["CrashError", "first_look", "optimise"]
+__all__ = ["CrashError", "first_look", "layout_look", "optimise"]
 
-_MODEL, _OPTIMISED, _ANSWER = "model.onnx", "optimised.onnx", "answer.json"
+_LAYOUT = "com.microsoft.nchwc"
+"""The domain of operators for which ONNX Runtime puts channels in blocks."""
 
 
 class CrashError(HostError):
@@ -28,101 +23,84 @@ class CrashError(HostError):
 
 
 def first_look(model: onnx.ModelProto) -> dict[str, str]:
-    """Tensor name -> operator that writes it, over ONNX Runtime's optimised graph of a model.
-
-    The process is a fork of this one, or, where other threads are at work beside, whose locks a fork would find taken
-    for ever, a new one, which takes half a second longer.
+    """Tensor name -> operator that writes it, over ONNX Runtime's graph of a model with all fusions.
 
     Raises:
         HostError: when ONNX Runtime refuses the model.
         CrashError: when it crashes on it.
     """
-    with tempfile.TemporaryDirectory(prefix="npukit-look-") as name:
-        folder = Path(name)
-        alone = hasattr(os, "fork") and threading.active_count() == 1
-        status = _in_fork(model, folder) if alone else _in_new_process(model, folder)
-        try:
-            answer = json.loads((folder / _ANSWER).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise CrashError(f"ONNX Runtime crashes on the model ({_reason(status)})") from None
+    return _look(_first_look, model)
+
+
+def layout_look(model: onnx.ModelProto) -> dict[str, str]:
+    """Tensor name -> how it is computed, over the graph that ONNX Runtime runs.
+
+    There convolutions and pools may have channels in blocks, and a convolution may take an addition behind it along:
+    then sums are rounded in another order. A name that only a tensor in blocks had is missing.
+
+    Raises:
+        HostError, CrashError: as above.
+    """
+    return _look(_layout_look, model)
+
+
+def _look(work: Any, model: onnx.ModelProto) -> dict[str, str]:
+    try:
+        answer = run_apart(work, model)
+    except Crash as crash:
+        raise CrashError(f"ONNX Runtime crashes on the model ({crash})") from None
     if answer["error"] is not None:
         raise HostError(answer["error"])
     return answer["operators"]
 
 
+def _first_look(model: onnx.ModelProto, folder: Path) -> Mapping[str, Any]:
+    try:
+        return {"operators": optimise(model, folder)[0], "error": None}
+    except HostError as error:
+        return {"operators": {}, "error": str(error)}
+
+
+def _layout_look(model: onnx.ModelProto, folder: Path) -> Mapping[str, Any]:
+    try:
+        graph, _ = _optimised(model, folder, onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL)
+    except HostError as error:
+        return {"operators": {}, "error": str(error)}
+    producers = {name: node for node in graph.node for name in node.output if name}
+    found = {}
+    for name, node in producers.items():
+        while node is not None and node.domain == _LAYOUT and node.op_type in ("ReorderInput", "ReorderOutput"):
+            node = producers.get(node.input[0])
+        if node is not None:
+            found[name] = _computation(node)
+    return {"operators": found, "error": None}
+
+
+def _computation(node: onnx.NodeProto) -> str:
+    """What decides in which order a node rounds; elementwise operators round once, however channels lie."""
+    activation = next((one.s.decode() for one in node.attribute if one.name == "activation"), "")
+    summed = node.op_type.removeprefix("Fused") == "Conv" or node.op_type.endswith("Pool")
+    blocks = " in blocks of channels" if summed and node.domain == _LAYOUT else ""
+    inputs = f" of {len(node.input)} inputs" if summed else ""
+    return f"{activation}({node.op_type.removeprefix('Fused')}{blocks}{inputs})"
+
+
 def optimise(model: onnx.ModelProto, folder: Path) -> tuple[dict[str, str], onnxruntime.InferenceSession]:
-    """The same in this process, and the session; `folder` takes the optimised model.
+    """What `first_look` finds, in this process, and the session; `folder` takes the optimised model.
 
     Raises:
         HostError: when ONNX Runtime refuses the model.
     """
-    options = session_options()
-    # the extended level has all fusions; the layout level above it only renames tensors
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    options.optimized_model_filepath = str(folder / _OPTIMISED)
-    session = open_session(model, options)
-    graph = onnx.load(folder / _OPTIMISED, load_external_data=False).graph
+    # the extended level has all fusions of quantised operators; the one above it is for other layouts of tensors
+    graph, session = _optimised(model, folder, onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED)
     return {name: node.op_type for node in graph.node for name in node.output if name}, session
 
 
-def _answer(model: onnx.ModelProto, folder: Path) -> None:
-    """What the other process does; its answer is a file, which is there whole or not at all."""
-    operators, error = {}, None
-    try:
-        operators, _ = optimise(model, folder)
-    except HostError as refusal:
-        error = str(refusal)
-    half = folder / f"{_ANSWER}.half"
-    half.write_text(json.dumps({"operators": operators, "error": error}), encoding="utf-8")
-    half.rename(folder / _ANSWER)
-
-
-def _in_fork(model: onnx.ModelProto, folder: Path) -> int:
-    """Answer in a fork; its status as `subprocess` states it."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_DFL)  # what they take back is the parent's
-            faulthandler.disable()  # a crash here is an answer, too
-            _answer(model, folder)
-            status = 0
-        finally:
-            os._exit(status)  # nothing of the parent's is closed or written here
-    try:
-        return _status_of(child)
-    except BaseException:
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-        _status_of(child)
-        raise
-
-
-def _status_of(child: int) -> int:
-    try:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    except ChildProcessError:  # whoever started this process lets the system take its children
-        return 0
-
-
-def _in_new_process(model: onnx.ModelProto, folder: Path) -> int:
-    (folder / _MODEL).write_bytes(model.SerializeToString())
-    return subprocess.run(
-        [sys.executable, "-c", "from npukit.driver.first_look import main; main()", str(folder)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    ).returncode
-
-
-def _reason(status: int) -> str:
-    known = {number.value: number.name for number in signal.Signals}
-    return known.get(-status, f"exit code {status}")
-
-
-def main() -> None:
-    """What a new process does; its argument is the folder."""
-    folder = Path(sys.argv[1])
-    _answer(onnx.load(folder / _MODEL, load_external_data=False), folder)
+def _optimised(
+    model: onnx.ModelProto, folder: Path, level: onnxruntime.GraphOptimizationLevel
+) -> tuple[onnx.GraphProto, onnxruntime.InferenceSession]:
+    options = session_options()
+    options.graph_optimization_level = level
+    options.optimized_model_filepath = str(folder / "optimised.onnx")
+    session = open_session(model, options)
+    return onnx.load(folder / "optimised.onnx", load_external_data=False).graph, session

@@ -12,7 +12,9 @@ from npukit.isa.limits import Limits
 from npukit.isa.program import Program, TensorInfo
 from onnx import helper
 
-__all__ = ["GraphError", "check_flow", "check_input_memory", "check_inputs", "check_program_node"]
+__all__ = [
+    "GraphError", "check_flow", "check_input_memory", "check_inputs", "check_program_memory", "check_program_node",
+]  # fmt: skip
 
 
 class GraphError(ValueError):
@@ -33,12 +35,13 @@ def check_inputs(inputs: Sequence[onnx.ValueInfoProto]) -> None:
     Raises:
         GraphError: an input that is no tensor of known type and fixed shape, or is there twice.
     """
-    names = [value.name for value in inputs]
+    names: set[str] = set()
     for value in inputs:
         if _element(value) is None:
             raise GraphError(f"input {value.name} is no tensor of a type that is known")
-        if names.count(value.name) > 1 or not value.name:
+        if value.name in names or not value.name:
             raise GraphError(f"the input {value.name!r} is there twice, or has no name")
+        names.add(value.name)
         dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
         if any(dim < 1 for dim in dims):
             raise GraphError(f"input {value.name} has the shape {dims}; every dimension must be a fixed number above 0")
@@ -58,6 +61,20 @@ def check_input_memory(inputs: Sequence[onnx.ValueInfoProto], limits: Limits) ->
         raise GraphError(
             f"the model's inputs take {-(-size >> 20)} MiB of host memory, above the limit of {limits.memory >> 20} "
             "MiB: raise it with --max-memory, or Limits(memory=...)"
+        )
+
+
+def check_program_memory(programs: Iterable[Program], limits: Limits) -> None:
+    """Hold the programs of a model, which are on the device together, to a limit. The judge looks at each by itself.
+
+    Raises:
+        GraphError: when they take more host memory all together.
+    """
+    sizes = [program.host_bytes for program in programs]
+    if len(sizes) > 1 and sum(sizes) > limits.memory:
+        raise GraphError(
+            f"the model's {len(sizes)} programs take {-(-sum(sizes) >> 20)} MiB of host memory together, above the "
+            f"limit of {limits.memory >> 20} MiB: raise it with --max-memory, or Limits(memory=...)"
         )
 
 
@@ -98,7 +115,8 @@ def check_flow(known: Iterable[str], parts: Iterable[Part], outputs: Iterable[st
     """Follow the values through a model; each part has a name, what it reads, and what it makes.
 
     Raises:
-        GraphError: a value that is read before it is there, made twice, or an output that nothing makes.
+        GraphError: a value that is read before it is there, made twice, or an output that nothing makes, or is there
+            twice.
     """
     there = set(known)
     for part, reads, makes in parts:
@@ -109,6 +127,10 @@ def check_flow(known: Iterable[str], parts: Iterable[Part], outputs: Iterable[st
             if name in there:
                 raise GraphError(f"{part} makes {name}, which is there already")
             there.add(name)
+    seen: set[str] = set()
     for name in outputs:
         if name not in there:
             raise GraphError(f"nothing makes the output {name}")
+        if name in seen:
+            raise GraphError(f"the output {name!r} is there twice")
+        seen.add(name)

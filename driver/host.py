@@ -40,11 +40,14 @@ def session_options() -> onnxruntime.SessionOptions:
     """Options under which ONNX Runtime computes int8 QDQ graphs in integers, as the oracle does.
 
     Without `qdqisint8allowed` int8 convolutions run in float. On x86-64 hosts without VNNI the
-    kernels saturate intermediate sums unless `x64quantprecision` asks them not to.
+    kernels saturate intermediate sums unless `x64quantprecision` asks them not to. Of two quantisations of one tensor,
+    one behind the other, ONNX Runtime leaves out one, so that other values come out than the model says, and only where
+    nobody looks at the tensor between them; `disable_double_qdq_remover` lets it compute both.
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # errors come as exceptions, and need no second voice on stderr
     options.add_session_config_entry("session.qdqisint8allowed", "1")
+    options.add_session_config_entry("session.disable_double_qdq_remover", "1")
     if "vnni" not in " ".join(cpu_features()):
         options.add_session_config_entry("session.x64quantprecision", "1")
     return options

@@ -69,7 +69,8 @@ class LoadedProgram:
     def load(self) -> None:
         """Write the program's constants and code to memory."""
         with self.device.exclusive():
-            self.device.write_memory(self.base, np.frombuffer(self.program.constants, np.uint8))
+            constants = self.program.constants.ljust(self.program.constant_bytes, b"\0")
+            self.device.write_memory(self.base, np.frombuffer(constants, np.uint8))
             self.device.write_memory(self.code_address, np.frombuffer(self.program.code, np.uint8))
 
     def run(self, inputs: Mapping[str, NDArray], deadline: float = 3600.0) -> tuple[dict[str, NDArray], RunRecord]:

@@ -130,9 +130,14 @@ class Program:
         """The program as a file.
 
         Raises:
-            ProgramError: when its tables are longer than a file's head may be.
+            ProgramError: when it has more instructions than a file may hold, or tables longer than a head may be.
         """
         code = self.code
+        if len(self.instructions) > _MOST_INSTRUCTIONS:
+            raise ProgramError(
+                f"the program has {len(self.instructions)} instructions; at most {_MOST_INSTRUCTIONS} are supported: "
+                "split the model"
+            )
         head = {
             "name": self.name,
             "config": self.config.to_dict(),
@@ -152,12 +157,18 @@ class Program:
         return MAGIC + VERSION.to_bytes(4, "little") + hashlib.sha256(body).digest() + body
 
     @property
+    def constant_bytes(self) -> int:
+        """Bytes of the constants in DRAM: whole words, the last one filled up with zeros."""
+        return -(-len(self.constants) // self.config.word_bytes) * self.config.word_bytes
+
+    @property
     def host_bytes(self) -> int:
         """Bytes of host memory that running it takes at most, roughly: for its DRAM, what the judge keeps of it, and
-        its tensors on their way in and out."""
+        its instructions and tensors on their way in and out."""
         config = self.config
         words = self.dram_bytes // config.word_bytes
         found = 2 * self.dram_bytes + 8 * words  # a device's memory grows by doubling; a writer and a reader
+        found += _INSTRUCTION_BYTES * len(self.instructions)
         for tensor in self.tensors:
             loops = prod(dim.size for dim in tensor.layout.dims)
             found += _INDEX_BYTES * loops + 8 * (tensor.layout.elements + prod(tensor.shape))
@@ -199,7 +210,7 @@ class Program:
         config = NpuConfig.from_dict(schema.record(head["config"], [one.name for one in fields(NpuConfig)], "config"))
         if f"{config.hash:016x}" != head["config_hash"]:
             raise ConfigError("the stored configuration hash is not the configuration's")
-        count = schema.whole(head["instructions"], 0, len(body), "instructions")
+        count = schema.whole(head["instructions"], 0, _MOST_INSTRUCTIONS, "instructions")
         end = start + count * _BYTES
         dram_bytes = schema.whole(head["dram_bytes"], 0, MOST, "dram_bytes")
         size = schema.whole(head["constants"], 0, dram_bytes, "constants")
@@ -232,6 +243,10 @@ _MOST_HEAD = 1 << 25
 """Bytes of a head; read as JSON, they take up to 24 times as much memory."""
 _INDEX_BYTES = 48
 """Host memory for each element of a tensor's image while it is put in order."""
+_INSTRUCTION_BYTES = 3000
+"""Host memory for each instruction while the judge looks at the program."""
+_MOST_INSTRUCTIONS = 1 << 20
+"""Of a program; decoding them takes a minute or two."""
 _MOST_DIMS = 16
 """Loops of a layout and axes of a tensor; numpy has 64."""
 

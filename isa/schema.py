@@ -30,8 +30,9 @@ def _refuse(rule: str, value: Any, place: str, field: str) -> NoReturn:
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise SchemaError(f"the name {_shown(next(one for one in names if names.count(one) > 1))} stands twice")
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise SchemaError(f"the name {_shown(twice)} stands twice")
     return found
 
 

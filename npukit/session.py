@@ -21,7 +21,7 @@ from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.search import Search
 from npukit.driver.device import Device
 from npukit.driver.executor import ArtifactError, Execution, Executor, programs_of
-from npukit.driver.graph_check import GraphError, check_input_memory
+from npukit.driver.graph_check import GraphError, check_input_memory, check_program_memory
 from npukit.driver.host import quantized_tensors
 from npukit.driver.sim_device import SimDevice
 from npukit.errors import UsageError
@@ -103,6 +103,10 @@ class Session:
                     f"{len(stay)} node(s) run on the host, and there is to be no fallback: {', '.join(stay)}"
                 )
             self.config = _config_of(programs, wanted)
+            try:
+                check_program_memory(programs.values(), limits)
+            except GraphError as error:
+                raise UsageError(str(error)) from None
             for program in programs.values():
                 refuse(judge_program(program, limits))
         else:

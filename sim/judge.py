@@ -9,7 +9,7 @@ no loop is walked whose passes come to the same words again.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,7 @@ from npukit.isa.instructions import (
 )
 from npukit.isa.legality import illegal_mode
 from npukit.isa.limits import Limits
-from npukit.isa.program import Program
+from npukit.isa.program import Program, TensorInfo
 from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import Operand, bank_depth, boxes, dram_operand, operands
 from npukit.sim.timing import least_cycles
@@ -77,22 +77,26 @@ def judge(
     initialised: Sequence[tuple[int, int]] = (),
     limit: int = 20,
     cycles: int | None = None,
+    results: Mapping[str, tuple[int, int]] | None = None,
 ) -> list[Finding]:
     """Examine a program; an empty list means that it is sound.
 
     Args:
         dram_bytes: size of the DRAM range that the program may touch.
-        initialised: (first byte, bytes) of the ranges that hold data when it starts.
+        initialised: (first byte, bytes) of the ranges that hold data when it starts; words of which only a part does
+            count as unwritten.
         limit: findings after which to stop.
         cycles: if not None, a program that keeps an engine at work for longer has a finding.
+        results: (first byte, bytes) of the ranges that hold data when it has ended, by their names.
     """
-    return _Judge(config, instructions, dram_bytes, initialised, limit, cycles).run()
+    return _Judge(config, instructions, dram_bytes, initialised, limit, cycles, results or {}).run()
 
 
 def judge_program(
     program: Program, limits: Limits | None = None, initialised: Sequence[tuple[int, int]] | None = None
 ) -> list[Finding]:
-    """Examine a program whose constants and inputs are in DRAM when it starts, or the ranges `initialised`, as above.
+    """Examine a program: constants and inputs (or `initialised`, as above) are in DRAM when it starts, outputs when it
+    has ended.
 
     With `limits`, one that asks for more memory or cycles has a finding, before anything is allocated for it.
     """
@@ -104,12 +108,20 @@ def judge_program(
         )
         return [Finding("memory", (), message)]
     if initialised is None:
-        size = program.config.element_bytes
-        inputs = [tensor for tensor in program.tensors if tensor.role == "input"]
-        initialised = [(tensor.address, tensor.layout.elements * size) for tensor in inputs]
-        initialised.append((0, len(program.constants)))
+        initialised = [_range(program, tensor) for tensor in program.tensors if tensor.role == "input"]
+        initialised.append((0, program.constant_bytes))
     cycles = None if limits is None else limits.cycles
-    return judge(program.config, program.instructions, program.dram_bytes, initialised, cycles=cycles)
+    results = {
+        f"output {tensor.name}": _range(program, tensor) for tensor in program.tensors if tensor.role == "output"
+    }
+    return judge(
+        program.config, program.instructions, program.dram_bytes, initialised, cycles=cycles, results=results
+    )  # fmt: skip
+
+
+def _range(program: Program, tensor: TensorInfo) -> tuple[int, int]:
+    """(first byte, bytes) of a tensor in DRAM."""
+    return tensor.address, tensor.layout.elements * program.config.element_bytes
 
 
 class _Judge:
@@ -121,6 +133,7 @@ class _Judge:
         initialised: Sequence[tuple[int, int]],
         limit: int,
         cycles: int | None,
+        results: Mapping[str, tuple[int, int]],
     ) -> None:
         self.config = config
         self.instructions = instructions
@@ -128,6 +141,7 @@ class _Judge:
         self.dram_words = dram_bytes // config.word_bytes
         self.initialised = initialised
         self.limit = limit
+        self.results = results
         self.findings: list[Finding] = []
         self.accesses: list[tuple[Operand, ...]] = []
         """What instruction i touches, once each has been looked at by itself."""
@@ -285,6 +299,10 @@ class _Judge:
             for access in writes:
                 self._overlap(index, reads, access)
                 state.write(index, access)
+        for name, (start, size) in self.results.items():
+            word = state.unwritten(start, size)
+            if word is not None and not self.findings:
+                self._find("unwritten", (), f"{name}: DRAM word {word} of it is never written")
 
     def _overlap(self, index: int, reads: list[Operand], out: Operand) -> None:
         """Within one instruction: words written twice, or read after they may have been overwritten."""
@@ -361,7 +379,16 @@ class _MemoryState:
         self.words[None] = _Words(end, (Engine.LOAD,))
         unit = owner.config.word_bytes
         for start, size in owner.initialised:
-            self.words[None].writer[start // unit : -(-(start + size) // unit)] = _BEFORE
+            self.words[None].writer[-(-start // unit) : max(0, start + size) // unit] = _BEFORE
+
+    def unwritten(self, start: int, size: int) -> int | None:
+        """The first DRAM word among these bytes that holds nothing, if there is one."""
+        unit, writer = self.owner.config.word_bytes, self.words[None].writer
+        first, last = start // unit, -(-(start + size) // unit)
+        empty = np.nonzero(writer[first:last] == _NEVER)[0]
+        if len(empty):
+            return first + int(empty[0])
+        return max(first, len(writer)) if last > len(writer) else None
 
     def _base(self, access: Operand) -> int:
         """Position of the first word of the operand's bank."""

@@ -290,7 +290,7 @@ def brute_judge(
     stage, and what its instructions do.
 
     Args:
-        initialised: bytes of DRAM that hold data when it starts.
+        initialised: bytes of DRAM that hold data when it starts, of which whole words count.
 
     Raises:
         TooLong: loops too long for brute force.
@@ -315,7 +315,7 @@ def brute_judge(
     if order.faults:
         return "tokens", order.faults, []
     writers: dict[Word, list[int]] = {}
-    there = -(-initialised // config.word_bytes)
+    there = initialised // config.word_bytes
     readers: dict[Word, list[int]] = {}
     for index, one in enumerate(program):
         reads = {word for result in results[index] for word in (*result.reads, *result.early)}

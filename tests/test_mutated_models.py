@@ -147,9 +147,12 @@ def test_zero_points_that_differ_from_channel_to_channel(graphs) -> None:
     judge(model)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (6,), (1, 6), (6, 1), (2,)])
-def test_shapes_of_a_bias(graphs, shape) -> None:
-    model = conv(graphs)
+@pytest.mark.parametrize("channels", [1, 6])
+@pytest.mark.parametrize("shape", [(), (1,), (6,), (1, 6), (6, 1), (2,), (1, 1, 1, 1)])
+def test_shapes_of_a_bias(graphs, shape, channels) -> None:
+    graph = graphs.Graph(seed=1, ties=True)
+    graph.output(graph.conv(graph.input((1, 4, 6, 6)), channels))
+    model = graph.model()
     bias = next(one for one in model.graph.node if one.input[0].startswith("bias"))
     put(model, bias, 0, np.full(shape, 100, np.int32))
     put(model, bias, 1, np.array(0.0002, np.float32))

@@ -68,13 +68,13 @@ def _weights(
     return (raw.astype(np.int32) - zero).astype(np.int16), found.scale.reshape(-1)
 
 
-def _bias(value: ir.Value | None, channels: int) -> NDArray[np.int32]:
+def _bias(value: ir.Value | None, channels: int, dimensions: int) -> NDArray[np.int32]:
     if value is None:
         return np.zeros(channels, np.int32)
     found = dequantized(value)
     if found is None or (raw := constant(found.value)) is None or raw.dtype != np.int32:
         raise Refused(f"bias {value.name} is not a constant int32 that a DequantizeLinear dequantises")
-    return _for_each(raw, channels, _name(found.value))
+    return _for_each(raw, channels, dimensions, _name(found.value))
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _constants(context: Context, node: ir.Node, dimensions: int, channel_axis: i
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if not context.floats:
         values, scale = _weights(node.inputs[1], dimensions, channel_axis)
-        return _Weights(values, _bias(bias, values.shape[channel_axis]), scale)
+        return _Weights(values, _bias(bias, values.shape[channel_axis], dimensions), scale)
     raw = constant(node.inputs[1])
     if raw is None or raw.dtype != np.float32:
         raise Refused(f"weights {_name(node.inputs[1])} are not a float32 constant")
@@ -104,16 +104,17 @@ def _constants(context: Context, node: ir.Node, dimensions: int, channel_axis: i
     term = np.zeros(outputs, np.float32) if bias is None else constant(bias)
     if term is None or term.dtype != np.float32:
         raise Refused(f"bias {_name(bias)} is not a float32 constant")
-    return _Weights(narrow(raw), _for_each(term, outputs, _name(bias)), None)
+    return _Weights(narrow(raw), _for_each(term, outputs, dimensions, _name(bias)), None)
 
 
 def _name(value: ir.Value | None) -> str:
     return (value.name if value is not None else None) or "(absent)"
 
 
-def _for_each(raw: NDArray, channels: int, name: str) -> NDArray:
-    """A bias of one number, or of one for each output."""
-    if raw.size not in (1, channels) or any(dim != 1 for dim in raw.shape[:-1]):
+def _for_each(raw: NDArray, channels: int, dimensions: int, name: str) -> NDArray:
+    """A bias of one number for each output; that of a matrix, whose weights have two dimensions, is broadcast."""
+    broadcast = dimensions == 2 and raw.size in (1, channels) and all(dim == 1 for dim in raw.shape[:-1])
+    if raw.shape != (channels,) and not broadcast:
         raise Refused(f"bias {name} of shape {list(raw.shape)} is not one number for each of {channels} outputs")
     return np.broadcast_to(raw.reshape(-1), (channels,))
 

@@ -3,15 +3,16 @@
 Each host stage is a graph of its own to ONNX Runtime. What it fuses there depends on what it sees around a node: a
 DequantizeLinear that has one reader fewer than in the whole graph, for instance, may then be moved past a MaxPool, and
 the addition behind it computed in integers. So each part is optimised as it will be when it runs, and compared with
-the whole.
+the whole; where it sums floats, also as it is laid out in the end, when a convolution may take an addition along.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import onnx_ir as ir
 from npukit.compiler.operators import Match, used_values
 from npukit.compiler.operators.base import is_quantiser
 from npukit.compiler.oracle import optimised
+from npukit.driver.first_look import layout_look
 from npukit.driver.host import HostError, host_part, names_used
 
 __all__ = ["matches_in_the_way"]
@@ -21,6 +22,8 @@ _EXACT = frozenset(
     "Unsqueeze".split()
 )
 """Operators that move elements, and quantisers: the same bits whether ONNX Runtime moves floats or integers."""
+_SUMS = frozenset("AveragePool Conv FusedConv GlobalAveragePool".split())
+"""Operators on floats that may have their channels in blocks."""
 
 
 def matches_in_the_way(
@@ -29,10 +32,13 @@ def matches_in_the_way(
     host: Iterable[ir.Node],
     stages: Mapping[ir.Node, int],
     whole: Mapping[str, str],
+    layout: Callable[[], Mapping[str, str]],
 ) -> dict[ir.Node, str]:
     """Nodes of the matches next to a node that ONNX Runtime would compute otherwise, each with the reason.
 
-    `whole`: tensor name -> operator, over the optimised graph of the reference.
+    Args:
+        whole: tensor name -> operator, over the optimised graph of the reference.
+        layout: returns what `layout_look` finds of the reference.
     """
     programs = sorted({stages[match.node] for match in matches})
     parts: dict[int, list[ir.Node]] = {}
@@ -48,8 +54,11 @@ def matches_in_the_way(
     outside.update(value.name or "" for match in matches for value in match.inputs)
     for part in sorted(part for part, nodes in parts.items() if _computes(nodes)):
         later = {name for other in protos if other > part for node in protos[other] for name in names_used(node)}
+        alone = host_part(proto, protos[part], outside | later, values)
         try:
-            operators, outputs = optimised(host_part(proto, protos[part], outside | later, values))
+            operators, outputs = optimised(alone)
+            sums = not _SUMS.isdisjoint(operators.values())
+            computed, expected_computed = (layout_look(alone), layout()) if sums else ({}, {})
         except HostError as error:
             return dict.fromkeys(
                 (match.node for match in matches), f"without it, ONNX Runtime refuses the rest: {error}"
@@ -57,15 +66,21 @@ def matches_in_the_way(
         values.update({name: value for name, value in outputs.items() if name not in values})
         for node in parts[part]:
             for value in node.outputs:
-                seen, expected = operators.get(value.name or ""), whole.get(value.name or "")
-                if seen is None or expected is None or seen == expected or {seen, expected} <= _EXACT:
+                name = value.name or ""
+                change = _change(operators.get(name), whole.get(name), _EXACT)
+                change = change or _change(computed.get(name), expected_computed.get(name))
+                if change is None:
                     continue
-                reason = (
-                    f"without it, ONNX Runtime would compute {value.name} by {seen} and not by {expected}, "
-                    "with other roundings"
-                )
+                reason = f"without it, ONNX Runtime would compute {name} by {change}, with other roundings"
                 return dict.fromkeys(_neighbours(node, matches) or [match.node for match in matches], reason)
     return {}
+
+
+def _change(seen: str | None, expected: str | None, exact: Collection[str] = ()) -> str | None:
+    """How a tensor is computed otherwise, if it is known on both sides; `exact`: ways that come to the same."""
+    if seen is None or expected is None or seen == expected or {seen, expected} <= {*exact}:
+        return None
+    return f"{seen} and not by {expected}"
 
 
 def _computes(nodes: Iterable[ir.Node]) -> bool:

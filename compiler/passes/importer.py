@@ -1,6 +1,7 @@
 """import: an ONNX file as an onnx-ir graph with static shapes, or one clear sentence why not."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,21 +10,25 @@ import onnx
 import onnx_ir as ir
 from npukit.compiler.bfloat16_models import without_bfloat16
 from npukit.compiler.errors import ModelError
+from npukit.driver.apart import Crash, run_apart
 
 __all__ = ["MAX_OPSET", "ImportPass", "load_model", "with_shapes"]
 
 MAX_OPSET = 26
 MAX_IR_VERSION = 13
 """The newest that the oracle, ONNX Runtime 1.31, reads."""
+_SHAPE_BYTES = 1 << 16
+"""A tensor that holds more is no shape."""
 
 
 def load_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
     """An ONNX model from a path, bytes, or a proto (returned as it is), its bfloat16 tensors widened to fp32.
 
     Raises:
-        ModelError: no such file, not ONNX, cut short, external data missing, too new.
+        ModelError: no such file, not ONNX, cut short, external data missing or without a folder, too new.
     """
     if isinstance(source, onnx.ModelProto):
+        _refuse_external_data(source)
         return without_bfloat16(source)
     name = "the model" if isinstance(source, bytes) else str(source)
     try:
@@ -40,12 +45,37 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
     field = _not_text(model)
     if field is not None:
         raise ModelError(f"{name} is damaged: {field} is not text (UTF-8)")
-    if not isinstance(source, bytes):
+    if isinstance(source, bytes):
+        _refuse_external_data(model)
+    else:
         try:
             onnx.load_external_data_for_model(model, str(Path(source).parent))
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
             raise ModelError(f"{name}: external data cannot be read: {str(error).splitlines()[0]}") from None
     return without_bfloat16(model)
+
+
+def _refuse_external_data(model: onnx.ModelProto) -> None:
+    """A model without a file has no folder, and libraries would take the data from the working folder."""
+    outside = _tensor_outside(model)
+    if outside is not None:
+        raise ModelError(
+            f"the data of tensor {outside} lie in another file, and a model that comes as bytes or as a proto has no "
+            "folder: give the model's path, or load it with onnx.load, which reads them"
+        )
+
+
+def _tensor_outside(message: Any) -> str | None:
+    """Name of a tensor whose data lie in another file."""
+    if isinstance(message, onnx.TensorProto):
+        return repr(message.name) if message.data_location == onnx.TensorProto.EXTERNAL else None
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for one in (value,) if hasattr(value, "ListFields") else value:
+                found = _tensor_outside(one)
+                if found is not None:
+                    return found
+    return None
 
 
 def _not_text(message: Any) -> str | None:
@@ -88,6 +118,10 @@ class ImportPass:
             )
         copy = with_shapes(proto, self.shapes)
         try:
+            run_apart(infer_without_weights, copy)
+        except Crash as crash:
+            raise ModelError(f"ONNX's shape inference crashes on the model ({crash})") from None
+        try:
             onnx.checker.check_model(copy)
             copy = onnx.shape_inference.infer_shapes(copy, strict_mode=True, data_prop=True)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -101,6 +135,18 @@ class ImportPass:
         _name_nodes(model.graph)
         _check_quantisation(model.graph)
         return model
+
+
+def infer_without_weights(model: onnx.ModelProto, folder: Path) -> None:
+    """Let ONNX infer shapes, and see whether it crashes; what it finds or refuses is seen when it is called again.
+
+    Shapes do not depend on what large tensors hold, so their data need not be copied to it.
+    """
+    for tensor in model.graph.initializer:
+        if len(tensor.raw_data) > _SHAPE_BYTES:
+            tensor.ClearField("raw_data")
+    with suppress(Exception):
+        onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
 
 
 def _check_quantisation(graph: ir.Graph) -> None:

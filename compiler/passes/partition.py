@@ -1,7 +1,8 @@
 """partition: which nodes the machine computes, in which subgraphs, and why each other node stays."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import onnx
 import onnx_ir as ir
@@ -9,6 +10,8 @@ from npukit.compiler.operators import Context, Match, Refused, macs_of, match_no
 from npukit.compiler.oracle import integer_tensors
 from npukit.compiler.passes.cuts import matches_in_the_way
 from npukit.compiler.passes.placement import earliest_stages, place_host, remove_copies
+from npukit.driver.first_look import layout_look
+from npukit.driver.host import reference_model
 from npukit.isa.config import NpuConfig
 
 __all__ = ["Partition", "PartitionPass", "Reason"]
@@ -28,7 +31,8 @@ class Partition:
     """The graph, the matches of each accelerated subgraph in graph order, and what stays.
 
     `host` are the nodes that stay, with copies of those that several stages read; a DequantizeLinear that both sides
-    use counts as staying. `reasons` has each once.
+    use counts as staying. `reasons` has each once. `nodes_total` counts those nodes and those on which an
+    output depends.
     """
 
     model: ir.Model
@@ -72,22 +76,8 @@ class PartitionPass:
             frozenset(value.name or "" for value in graph.outputs),
             dict(model.opset_imports),
         )
-        matches: dict[ir.Node, Match] = {}
-        refused: dict[ir.Node, str] = {}
-        taken: set[ir.Node] = set()
-        for node in graph:
-            try:
-                match = _match(context, node)
-            except Refused as reason:
-                refused[node] = str(reason)
-                continue
-            if match is None:
-                continue
-            if taken & set(match.nodes):  # another match has absorbed this node
-                refused[node] = "it belongs to the nodes that another one takes with it"
-                continue
-            taken.update(match.nodes)
-            matches[node] = match
+        layout = cache(lambda: layout_look(reference_model(self.proto)))
+        matches, refused = _match_all(context, graph)
         while True:
             _drop_folded_images(matches, refused)
             _drop_lone_aliases(matches, refused)
@@ -106,10 +96,9 @@ class PartitionPass:
             # where nothing is accelerated, the graph is ONNX Runtime's, with what leads nowhere
             needed = _needed(graph, absorbed) if matches else set(graph)
             host, copies = place_host(graph, matches.values(), needed, stages)
-            # a bf16 machine has roundings of its own
-            in_the_way = (
-                {} if context.floats else matches_in_the_way(model, matches.values(), host, stages, context.integer)
-            )
+            in_the_way: Mapping[ir.Node, str] = {}
+            if not context.floats:  # a bf16 machine has roundings of its own
+                in_the_way = matches_in_the_way(model, matches.values(), host, stages, context.integer, layout)
             if not in_the_way:
                 break
             remove_copies(graph, copies)
@@ -125,11 +114,32 @@ class PartitionPass:
                 for node in host
                 if node not in copies
             ),
-            nodes_total=len(graph) - len(copies),
+            nodes_total=len((_live(graph) | set(host)) - set(copies)),
             macs=sum(macs_of(node) for node in matches),
             macs_total=sum(macs_of(node) for node in graph if node not in copies),
             stages=stages,
         )
+
+
+def _match_all(context: Context, graph: ir.Graph) -> tuple[dict[ir.Node, Match], dict[ir.Node, str]]:
+    """The match of each node that the machine could compute, and why it cannot compute others."""
+    matches: dict[ir.Node, Match] = {}
+    refused: dict[ir.Node, str] = {}
+    taken: set[ir.Node] = set()
+    for node in graph:
+        try:
+            match = _match(context, node)
+        except Refused as reason:
+            refused[node] = str(reason)
+            continue
+        if match is None:
+            continue
+        if taken & set(match.nodes):  # another match has absorbed this node
+            refused[node] = "it belongs to the nodes that another one takes with it"
+            continue
+        taken.update(match.nodes)
+        matches[node] = match
+    return matches, refused
 
 
 def _match(context: Context, node: ir.Node) -> Match | None:
@@ -212,6 +222,18 @@ def _needed(graph: ir.Graph, absorbed: dict[ir.Node, Match]) -> set[ir.Node]:
         if node not in absorbed and any(one in needed and _computes(one) for one in _predecessors(node)):
             need([node])
     return needed
+
+
+def _live(graph: ir.Graph) -> set[ir.Node]:
+    """Nodes on which an output of the graph depends."""
+    found: set[ir.Node] = set()
+    pending = [value.producer() for value in graph.outputs]
+    while pending:
+        node = pending.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            pending.extend(_predecessors(node))
+    return found
 
 
 def _computes(node: ir.Node) -> bool:

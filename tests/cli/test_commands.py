@@ -18,7 +18,7 @@ from npukit.isa.registers import COUNTERS
 
 from npukit import zoo
 from npukit.cli import run as run_command
-from npukit.npufile import read_model
+from npukit.npufile import read_model, write_artifact
 
 COMMANDS = ("zoo", "check", "compile", "run", "disasm", "asm", "configs", "verilog", "verify")
 CONFIG_LINE = "config: int8-16x16 (16x16 int8, 384 KiB on chip, 8 B/cycle, hash "
@@ -183,6 +183,34 @@ def test_config_line_names_what_is_used(npukit, digits, tmp_path) -> None:
 
 
 # ---- compile
+
+
+def test_what_was_compiled_to_nothing_can_be_compiled_again(npukit, digits, tmp_path) -> None:
+    """It has the digest and the counts of the first time in its metadata."""
+    nothing, again = tmp_path / "nothing.onnx", tmp_path / "again.onnx"
+    assert npukit("compile", digits, "--min-macs", 10**12, "-o", nothing).code == 0
+    assert npukit("compile", nothing, "-o", again).code == 0
+    assert "on the accelerator: 50 of 52 nodes" in npukit("run", again).out
+    keys = [entry.key for entry in onnx.load(again).metadata_props]
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[" * 200_000, '{"macs": "x"}', "NaN", '{"nodes":1,"nodes_total":2,"macs":3,"macs_total":4,"reasons":[5]}'],
+)
+def test_counts_that_are_none(npukit, digits, tmp_path, text) -> None:
+    """Anyone can write them; what the programs say stands in their place."""
+    path = tmp_path / "out.onnx"
+    npukit("compile", digits, "-o", path)
+    model = onnx.load(path)
+    next(entry for entry in model.metadata_props if entry.key == "npukit.offload").value = text
+    stated = [entry for entry in model.metadata_props if entry.key == "npukit.digest"]
+    for entry in stated:
+        model.metadata_props.remove(entry)
+    write_artifact(path, model)
+    result = npukit("run", path)
+    assert result.code == 0 and "1 276 816 of 1 276 816 MACs" in result.out
 
 
 def test_compile_text_and_json(npukit, digits, tmp_path) -> None:

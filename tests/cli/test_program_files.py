@@ -1,20 +1,24 @@
 """Programs from files: each command has the judge look first, and holds them to limits that the user can raise."""
 
+import hashlib
+import json
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from npukit.driver import rtl_device
 from npukit.driver.executor import Executor, programs_of
 from npukit.driver.loader import LoadedProgram
 from npukit.driver.sim_device import SimDevice
-from npukit.isa.instructions import Engine, Instruction, Load, Matrix, Memory, Store, Vector
+from npukit.isa.instructions import End, Engine, Instruction, Load, Matrix, Memory, Store, Vector
+from npukit.isa.layout import blocked
 from npukit.isa.limits import Limits
-from npukit.isa.program import Program
+from npukit.isa.program import MAGIC, Program, ProgramError, TensorInfo
 from npukit.sim.judge import JudgeError
 
 from npukit import Session
@@ -65,6 +69,17 @@ def sound(compiled: Path) -> Program:
     """The small network's program."""
     (program,) = programs_of(onnx.load(compiled)).values()
     return program
+
+
+def with_head(program: Program, **members: Any) -> bytes:
+    """A program's file with other members of its head, and a digest that is right."""
+    data = program.to_bytes()
+    first = len(MAGIC) + 36
+    length = int.from_bytes(data[first : first + 8], "little")
+    head = json.loads(data[first + 8 : first + 8 + length]) | members
+    text = json.dumps(head).encode()
+    body = len(text).to_bytes(8, "little") + text + data[first + 8 + length :]
+    return data[: len(MAGIC) + 4] + hashlib.sha256(body).digest() + body
 
 
 def saved(program: Program, compiled: Path, path: Path) -> Path:
@@ -147,6 +162,39 @@ def test_memory_is_limited(sound: Program, compiled: Path, npukit, tmp_path: Pat
     assert npukit("run", large, "--quiet", "--max-memory", 2000).code == 0
     with pytest.raises(JudgeError, match="above the limit of 0.0078125 MiB: raise it with --max-memory, or Limits"):
         Session(compiled, limits=Limits(memory=1 << 13))
+
+
+def test_instructions_take_memory_as_well(sound: Program) -> None:
+    many = replace(sound, instructions=sound.instructions[:-1] * 1000, nodes=(), captures=(), captured={}, aliases={})
+    assert many.host_bytes > 2500 * len(many.instructions)
+    with pytest.raises(ProgramError, match="instructions must be a whole number from 0 to 1048576, not 1048577"):
+        Program.from_bytes(with_head(sound, instructions=(1 << 20) + 1))
+    with pytest.raises(ProgramError, match="1048577 instructions; at most 1048576 are supported: split the model"):
+        replace(sound, instructions=(End(),) * ((1 << 20) + 1)).to_bytes()
+
+
+def test_a_program_that_makes_nothing(sound: Program, compiled: Path, npukit, tmp_path: Path) -> None:
+    path = saved(
+        replace(sound, instructions=(End(),), nodes=(), captures=(), captured={}, aliases={}),
+        compiled,
+        tmp_path / "p.npu",
+    )
+    npukit("run", path, "--quiet").refused("DRAM word", "of it is never written")
+
+
+def test_constants_that_end_in_the_middle_of_a_word(sound: Program) -> None:
+    """What earlier programs left behind them is not read."""
+    config = sound.config
+    device = SimDevice(config)
+    size = config.word_bytes
+    device.write_memory(0, np.full(1 << 16, 99, np.uint8))
+    output = TensorInfo("y", "output", "int8", (1, size), 2 * size, blocked((1, size, 1, 1), size))
+    store = Store(wait=1 << Engine.LOAD, dram=2)
+    program = Program(
+        config, (Load(memory=Memory.ACT, signal=1 << Engine.STORE), store, End()), b"\7", 4096, (output,), name="tail"
+    )  # fmt: skip
+    values, _ = LoadedProgram(device, program, 0).run({})
+    assert values["y"].reshape(-1).tolist() == [7, *[0] * (size - 1)]
 
 
 def test_tensors_take_memory_as_well(sound: Program) -> None:

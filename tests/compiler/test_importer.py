@@ -50,6 +50,39 @@ def test_external_data_that_is_missing(graphs, tmp_path) -> None:
         load_model(tmp_path / "m.onnx")
 
 
+def test_external_data_without_a_folder(graphs, tmp_path, monkeypatch) -> None:
+    """They would be looked for in the working folder, whatever lies there under that name."""
+    model = model_of(graphs)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    monkeypatch.chdir(tmp_path)
+    message = "lie in another file, and a model that comes as bytes or as a proto has no folder: give the model's path"
+    for source in (path.read_bytes(), onnx.load(path, load_external_data=False)):
+        with pytest.raises(ModelError, match=message):
+            load_model(source)
+        with pytest.raises(ModelError, match=message):
+            Session(source)
+    assert load_model(onnx.load(path)).graph.initializer[0].raw_data
+
+
+def test_shape_inference_that_crashes(capfd) -> None:
+    """ONNX ends the process at a Slice of a tensor that its shape inference takes for one of negative width."""
+    starts, ends, axes = (numpy_helper.from_array(np.array([value], np.int64), name) for name, value in
+                          (("starts", -2), ("ends", 1000), ("axes", 3)))  # fmt: skip
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["pooled"], kernel_shape=[1, 9]),
+        helper.make_node("Slice", ["pooled", "starts", "ends", "axes"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 4, 1])
+    graph = helper.make_graph(
+        nodes, "g", [x], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [starts, ends, axes]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(ModelError, match=r"^ONNX's shape inference crashes on the model \(SIGABRT\)$"):
+        check_model(model, PRESETS["int8-4x4"])
+    assert capfd.readouterr() == ("", "")
+
+
 def test_versions(graphs) -> None:
     model = model_of(graphs)
     ImportPass({}).run(model)

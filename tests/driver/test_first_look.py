@@ -13,7 +13,7 @@ import onnx
 import pytest
 from npukit.compiler.errors import ModelError
 from npukit.compiler.oracle import integer_tensors
-from npukit.driver import first_look as module
+from npukit.driver import apart
 from npukit.driver.executor import ArtifactError, Executor
 from npukit.driver.first_look import CrashError, first_look
 from npukit.driver.host import HostError
@@ -52,9 +52,9 @@ def crashing() -> onnx.ModelProto:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Both kinds of process; a new one is made where another thread works beside."""
     taken: list[str] = []
-    for name, function in (("fork", module._in_fork), ("new process", module._in_new_process)):
+    for name, function in (("fork", apart._fork), ("new process", apart._new_process)):
         monkeypatch.setattr(
-            module, function.__name__, lambda *given, _name=name, _real=function: taken.append(_name) or _real(*given)
+            apart, function.__name__, lambda *given, _name=name, _real=function: taken.append(_name) or _real(*given)
         )
     over = threading.Event()
     threads = [threading.Thread(target=over.wait) for _ in range(request.param == "new process")]
@@ -104,18 +104,42 @@ def test_children_that_nobody_waits_for() -> None:
 def test_an_interrupt_ends_the_other_process(tmp_path: Path) -> None:
     script = (
         "import os, sys, time\n"
-        "from npukit.driver import first_look\n"
+        "from npukit.driver.apart import run_apart\n"
         "def slow(*_):\n"
-        "    print(os.getpid(), flush=True)\n"
+        "    os.write(int(sys.argv[1]), f'{os.getpid()}\\n'.encode())\n"
         "    time.sleep(60)\n"
-        "first_look._answer = slow\n"
-        "first_look.first_look(None)\n"
+        "run_apart(slow, None)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    assert process.stdout is not None
-    child = int(process.stdout.readline())
+    reading, writing = os.pipe()  # its own streams lead nowhere
+    command = [sys.executable, "-c", script, str(writing)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, pass_fds=[writing])
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        child = int(pipe.readline())
     process.send_signal(signal.SIGINT)
     process.wait(20)
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
-    process.stdout.close()
+
+
+def test_what_lies_in_the_working_folder_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "onnx.py").write_text("raise SystemExit('this is not ONNX')\n")
+    monkeypatch.chdir(tmp_path)
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        assert first_look(onnx.load_from_string(zoo.load("digits")))
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_an_answer_that_cannot_be_written(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is no crash of ONNX Runtime."""
+    with pytest.raises(OSError, match="the process that looks at the model ended with exit code 1"):
+        apart.run_apart(no_answer, onnx.ModelProto())
+
+
+def no_answer(model: onnx.ModelProto, folder: Path) -> None:
+    folder.joinpath("answer.json.half").mkdir()

@@ -6,7 +6,8 @@ from types import ModuleType
 import onnx
 import pytest
 from npukit.compiler.pipeline import compile_model
-from npukit.driver.executor import ArtifactError, InputError
+from npukit.driver.executor import ArtifactError, Executor, InputError, programs_of
+from npukit.driver.sim_device import SimDevice
 from npukit.isa.config import PRESETS
 from npukit.isa.limits import Limits
 from onnx import TensorProto, helper
@@ -101,6 +102,10 @@ def double_input(model: onnx.ModelProto) -> None:
     model.graph.input.append(model.graph.input[0])
 
 
+def double_output(model: onnx.ModelProto) -> None:
+    model.graph.output.append(model.graph.output[0])
+
+
 def make_input_no_tensor(model: onnx.ModelProto) -> None:
     model.graph.input[0].type.sequence_type.elem_type.tensor_type.elem_type = TensorProto.INT8
 
@@ -132,6 +137,7 @@ def make_source_no_text(model: onnx.ModelProto) -> None:
         (make_input_negative, r"input image has the shape \[1, -3, 6, 6\]; every dimension must be a fixed number"),
         (make_input_open, r"input image has the shape \[1, 0, 6, 6\]; every dimension must be a fixed number"),
         (double_input, "the input 'image' is there twice"),
+        (double_output, "the output '.*' is there twice"),
         (make_input_no_tensor, "input image is no tensor of a type that is known"),
         (give_out_damaged_constant, "initializer c is damaged: "),
         (make_source_no_text, "EPContext node npukit_0 was made by "),
@@ -155,6 +161,19 @@ def test_an_input_of_another_type_than_the_program_reads(artifact: onnx.ModelPro
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
     with pytest.raises(InputError, match="image is uint8 when it runs, and npukit_0 is compiled for int8"):
         Session(model).run(graphs.inputs_of(model))
+
+
+def test_programs_are_held_to_a_limit_of_memory_together(artifact: onnx.ModelProto) -> None:
+    """Each of the two fits."""
+    sizes = [program.host_bytes for program in programs_of(artifact).values()]
+    assert len(sizes) == 2
+    Session(artifact, limits=Limits(memory=sum(sizes)))
+    with pytest.raises(UsageError, match="the model's 2 programs take 1 MiB of host memory together, above the limit"):
+        Session(artifact, limits=Limits(memory=sum(sizes) - 1))
+    with pytest.raises(ArtifactError, match="the model's 2 programs take 1 MiB of host memory together"):
+        Executor(
+            artifact, SimDevice(next(iter(programs_of(artifact).values())).config), limits=Limits(memory=max(sizes))
+        )
 
 
 def test_inputs_are_held_to_a_limit_of_memory(artifact: onnx.ModelProto) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npukit.isa import layout, program
+from npukit.isa import layout, program, schema
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import End, Load, Matrix, Memory, Operation, Store, Vector
 from npukit.isa.layout import blocked
 from npukit.isa.program import MAGIC, VERSION, Capture, NodeInfo, Program, ProgramError, TensorInfo
+from npukit.isa.schema import SchemaError
 
 SHORTEST = len(MAGIC) + 4 + 32 + 8
 PROGRAM = Program(
@@ -323,3 +324,10 @@ def test_loading_executes_nothing() -> None:
         tree = ast.walk(ast.parse(inspect.getsource(module)))
         names = {getattr(node, "id", None) or getattr(node, "attr", None) for node in tree}
         assert not names & banned
+
+
+def test_a_head_of_many_names_of_which_one_stands_twice() -> None:
+    """Found in one pass: looking each name up among all others would take hours."""
+    members = ",".join(f'"{number}":0' for number in [*range(300_000), 299_999])
+    with pytest.raises(SchemaError, match="the name '299999' stands twice"):
+        schema.parse(f"{{{members}}}".encode())

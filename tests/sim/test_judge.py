@@ -210,6 +210,24 @@ def test_a_load_after_a_store(tiny: NpuConfig) -> None:
     check(tiny, elsewhere, [("unwritten", (2,), "dram reads word 20 of DRAM")], initialised=((0, 8),))
 
 
+def test_results_that_are_never_written(tiny: NpuConfig) -> None:
+    """Another program's data would come out as the result; words of which only a part is there count as unwritten."""
+    program = (Load(dram=0, signal=STORE), Store(wait=LOAD, dram=4), END)
+    size = tiny.word_bytes
+
+    def found(start: int, length: int, initialised: int = size) -> list[str]:
+        results = {"output y": (start * size, length)}
+        return [one.message for one in judge(tiny, program, 40 * size, [(0, initialised)], results=results)]
+
+    assert found(4, size) == [] and found(0, size) == [] and found(0, 0) == []
+    assert found(4, size + 1) == ["output y: DRAM word 5 of it is never written"]
+    assert found(3, 2 * size) == ["output y: DRAM word 3 of it is never written"]
+    assert found(30, size) == ["output y: DRAM word 30 of it is never written"]
+    assert found(4, size, size - 1) == [
+        "instruction 0 (LOAD signal=STORE memory=ACT): dram reads word 0 of DRAM, which nothing has written"
+    ]
+
+
 def test_a_store_after_a_load(tiny: NpuConfig) -> None:
     """STORE may not overwrite what an earlier LOAD may still read."""
     program = (
