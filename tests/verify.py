@@ -6,15 +6,15 @@ of a data type.
 """
 
 import argparse
-import ast
-import hashlib
 import json
 import os
 import re
+import shutil
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -25,6 +25,7 @@ from typing import Any
 from npukit.driver.rtl_device import RtlDevice
 from npukit.hw.process import run_command
 from npukit.isa.config import PRESETS, NpuConfig
+from sources import MACHINE, sources_digest
 
 from npukit.files import write_file
 from npukit.verify.coverage import common_items, coverage_items, coverage_unreachable
@@ -70,44 +71,12 @@ BLOCK = 100
 """Programs after which the state is written."""
 
 
-SOURCES = (
-    "hw/*.py",
-    "isa/*.py",
-    "sim/*.py",
-    "npukit/verify/*.py",
-    "driver/rtl*.py",
-    "driver/rtl/*",
-    "driver/surroundings.py",
-)
-"""Files on which the outcome of a program depends."""
-
-
-def sources_digest() -> str:
-    """What tells versions of the sources apart, as long as they differ in more than comments and docstrings."""
-    root = Path(__file__).resolve().parent.parent
-    found = hashlib.sha256()
-    for path in sorted(path for pattern in SOURCES for path in root.glob(pattern)):
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".py":
-            text = ast.dump(_without_docstrings(ast.parse(text)))
-        found.update(f"{path.relative_to(root)}\0{text}\0".encode())
-    return found.hexdigest()[:16]
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            node.body = [
-                one for one in node.body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-            ]
-    return tree
-
-
 @dataclass
 class State:
     """How far a configuration has come; kept in a file, so that a run can go on where it was cut off."""
 
     sources: str
+    config: str
     programs: int = 0
     cycles: int = 0
     seconds: float = 0.0
@@ -140,15 +109,13 @@ class State:
 
 
 def begin(record: Path, name: str) -> State:
-    """Where a run of the same sources was cut off, or the beginning."""
-    state = State(sources_digest())
-    if not record.exists():
-        return state
-    there = json.loads(record.read_text(encoding="utf-8"))
-    if there.get("sources") != state.sources:
-        print(f"{name}: the sources have changed since it was cut off, so it begins anew", file=sys.stderr)
-        return state
-    return State.from_json(there)
+    """Where a run of the same sources and configuration was cut off, or the beginning."""
+    state = State(sources_digest(MACHINE), f"{TABLE[name][0].hash:016x}")
+    if record.exists():
+        kept = State.from_json(json.loads(record.read_text(encoding="utf-8")))
+        if (kept.sources, kept.config) == (state.sources, state.config):
+            return kept
+    return state
 
 
 def save(record: Path, state: State) -> None:
@@ -181,31 +148,29 @@ def run(config: NpuConfig, seed: int, programs: int, state: State, folder: Path,
 
 
 def record_of(folder: Path, seed: int, name: str) -> Path:
-    """Where the state of a configuration is kept."""
-    return folder / f"state-{seed}-{re.sub('[^a-z0-9]+', '-', name)}.json"
+    """Where the state of a configuration is kept, for each version of the sources in a file of its own."""
+    return folder / f"state-{seed}-{re.sub('[^a-z0-9]+', '-', name)}-{sources_digest(MACHINE)}.json"
 
 
-def run_here(name: str, options: argparse.Namespace) -> None:
-    """Run a configuration's programs in this process."""
-    record = record_of(options.output, options.seed, name)
-    state = begin(record, name) if options.resume else State(sources_digest())
+def run_here(name: str, record: Path, options: argparse.Namespace) -> None:
+    """Run a configuration's programs in this process, from where the record says on."""
+    state = begin(record, name)
     save(record, state)
     run(TABLE[name][0], options.seed, wanted(name, options), state, options.output, partial(save, record, state))
 
 
-def run_apart(name: str, options: argparse.Namespace) -> State:
+def run_apart(name: str, record: Path, options: argparse.Namespace) -> State:
     """The same in a process of its own, which ends when this one ends.
 
     Raises:
         RuntimeError: with its last words, when it ends otherwise.
     """
-    command = [sys.executable, __file__, "--child", name, "--seed", str(options.seed), "-o", str(options.output)]
+    command = [sys.executable, __file__, "--child", name, "--record", str(record), "--seed", str(options.seed)]
     command += ["--programs", str(options.programs)] if options.programs else []
-    command += ["--resume"] if options.resume else []
-    code, output = run_command(command)
+    code, output = run_command([*command, "-o", str(options.output)])
     if code:
-        raise RuntimeError(f"{name} ended with exit code {code}: {output.strip()[-2000:]}")
-    return State.from_json(json.loads(record_of(options.output, options.seed, name).read_text(encoding="utf-8")))
+        raise RuntimeError(f"ended with exit code {code}: {output.strip()[-2000:]}")
+    return State.from_json(json.loads(record.read_text(encoding="utf-8")))
 
 
 def wanted(name: str, options: argparse.Namespace) -> int:
@@ -213,14 +178,14 @@ def wanted(name: str, options: argparse.Namespace) -> int:
     return options.programs or TABLE[name][1]
 
 
-def show_progress(running: Sequence[str], options: argparse.Namespace) -> None:
+def show_progress(running: Mapping[str, Path], options: argparse.Namespace) -> None:
     """On a terminal, a line of how far those have come that have begun."""
     if not sys.stderr.isatty():
         return
     parts = []
-    for name in running:
-        with suppress(OSError, ValueError):  # not begun, or from another run
-            done = json.loads(record_of(options.output, options.seed, name).read_text(encoding="utf-8"))["programs"]
+    for name, record in running.items():
+        with suppress(OSError, ValueError):  # not begun
+            done = json.loads(record.read_text(encoding="utf-8"))["programs"]
             if 0 < done < wanted(name, options):
                 parts.append(f"{name} {done}/{wanted(name, options)}")
     print(f"\r\x1b[K{'; '.join(parts)[:110]}", end="", file=sys.stderr, flush=True)
@@ -238,23 +203,33 @@ def main() -> int:
         "-o", "--output", type=Path, default=Path("build/verify"), help="folder for programs that differ, and the state"
     )
     parser.add_argument("--child", choices=TABLE, help=argparse.SUPPRESS)
+    parser.add_argument("--record", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        run_here(options.child, options)
+        run_here(options.child, options.record, options)
         return 0
     names = options.only or list(TABLE)
     states: dict[str, State] = {}
     wrong = 0
-    with ThreadPoolExecutor(options.workers) as pool:
-        found = {name: pool.submit(run_apart, name, options) for name in names}
+    with tempfile.TemporaryDirectory(prefix="npukit-verify-") as folder, ThreadPoolExecutor(options.workers) as pool:
+        # what is not to be gone on with later does not replace what is
+        kept = options.output if options.resume else Path(folder)
+        records = {name: record_of(kept, options.seed, name) for name in names}
+        found = {name: pool.submit(run_apart, name, record, options) for name, record in records.items()}
         try:
             for name, future in found.items():
                 while not wait([future], timeout=5).done:
-                    show_progress([one for one, other in found.items() if not other.done()], options)
-                states[name] = future.result()
+                    show_progress({one: records[one] for one, other in found.items() if not other.done()}, options)
+                try:
+                    states[name] = future.result()
+                except RuntimeError as error:
+                    print(f"{name}: {error}", flush=True)
+                    wrong += 1
+                    continue
                 wrong += report(name, TABLE[name][0], states[name])
         except KeyboardInterrupt:
             print("\ninterrupted; with --resume it goes on from here", file=sys.stderr)
+            shutil.rmtree(folder, ignore_errors=True)
             os._exit(130)  # the threads would wait for their processes, which end with this one
     if options.only is None and options.programs is None:
         wrong += report_rare(states)

@@ -16,6 +16,7 @@ from npukit.isa.program import Program, ProgramError
 from npukit.sim.functional import FunctionalSimulator
 from npukit.sim.judge import judge
 from npukit.sim.timing import simulate_timing
+from sources import MACHINE
 
 from npukit.verify.compare import compare_program
 from npukit.verify.generator import random_program
@@ -24,7 +25,10 @@ from npukit.verify.values import SPECIAL
 
 from .case import Outcome, Result, WrongResult
 
-__all__ = ["Mutated", "accepted_program", "make", "mutated_program"]
+__all__ = ["SOURCES", "Mutated", "accepted_program", "make", "mutated_program"]
+
+SOURCES = MACHINE
+"""What its outcomes depend on, besides the fuzzer itself."""
 
 _CONFIGS = ("int8-4x4", "bf16-4x4")
 _BASES = 300

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from sources import KIT, sources_digest
 
 from . import module_of
 from .case import GOOD, Outcome, Result
@@ -201,8 +204,15 @@ class _Watcher:
         self.state = state_of(name, seed, cases, folder)
         size = max(1, min(_CHUNK, -(-cases // workers)))
         self.left = [(first, min(first + size, cases)) for first in range(0, cases, size)][::-1]
+        self.sources = sources_digest(
+            ("tests/fuzz*.py", "tests/fuzzing/*.py", *getattr(module_of(name), "SOURCES", KIT))
+        )
         if self.state.exists():
-            self._restore(json.loads(self.state.read_text(encoding="utf-8")))
+            kept = json.loads(self.state.read_text(encoding="utf-8"))
+            if kept.get("sources") == self.sources:
+                self._restore(kept)
+            else:
+                print(f"{name}: the sources have changed since it was cut off, so it begins anew", file=sys.stderr)
 
     def _restore(self, kept: dict[str, Any]) -> None:
         report = self.report
@@ -224,8 +234,8 @@ class _Watcher:
             if not any(first <= one.index < end for first, end in begun)
         ]
         kept = {
-            "left": self.left + begun, "counts": report.counts, "notes": report.notes, "seconds": report.seconds,
-            "findings": found,
+            "sources": self.sources, "left": self.left + begun, "counts": report.counts, "notes": report.notes,
+            "seconds": report.seconds, "findings": found,
         }  # fmt: skip
         partial = self.state.with_suffix(".partial")
         partial.write_text(json.dumps(kept), encoding="utf-8")
