@@ -25,7 +25,7 @@ from npukit import zoo
 
 
 def crashing() -> onnx.ModelProto:
-    """A model of which ONNX Runtime 1.30 reads a zero point that is not there."""
+    """A model of which ONNX Runtime 1.31 reads a zero point that is not there."""
     constants = [
         numpy_helper.from_array(np.array(0.1, np.float32), "scale"),
         numpy_helper.from_array(np.zeros(0, np.int8), "none"),
