@@ -171,9 +171,9 @@ def _parameters(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.integer]
     return scale, zero_point
 
 
-def is_quantiser(node: ir.Node, op: str) -> bool:
-    """Whether a node is the QuantizeLinear or DequantizeLinear of ONNX, or of ONNX Runtime's older domain."""
-    return node.op_type == op and node.domain in (*_ONNX, "com.microsoft")
+def is_quantiser(node: ir.Node, *ops: str) -> bool:
+    """Whether a node is one of `ops`, by default one of both quantisers; also of ONNX Runtime's older domain."""
+    return node.op_type in (ops or ("QuantizeLinear", "DequantizeLinear")) and node.domain in (*_ONNX, "com.microsoft")
 
 
 def dequantized(value: ir.Value | None) -> Dequantized | None:

@@ -84,7 +84,7 @@ def _change(seen: str | None, expected: str | None, exact: Collection[str] = ())
 
 
 def _computes(nodes: Iterable[ir.Node]) -> bool:
-    return any(node.op_type not in ("QuantizeLinear", "DequantizeLinear") for node in nodes)
+    return any(not is_quantiser(node) for node in nodes)
 
 
 def _neighbours(node: ir.Node, matches: Collection[Match]) -> list[ir.Node]:

@@ -7,6 +7,7 @@ from functools import cache
 import onnx
 import onnx_ir as ir
 from npukit.compiler.operators import Context, Match, Refused, macs_of, match_node, used_values
+from npukit.compiler.operators.base import is_quantiser
 from npukit.compiler.oracle import integer_tensors
 from npukit.compiler.passes.cuts import matches_in_the_way
 from npukit.compiler.passes.placement import earliest_stages, place_host, remove_copies
@@ -144,7 +145,7 @@ def _match_all(context: Context, graph: ir.Graph) -> tuple[dict[ir.Node, Match],
 
 def _match(context: Context, node: ir.Node) -> Match | None:
     """The node's match; None for nodes that others absorb (quantisers)."""
-    if node.op_type in ("QuantizeLinear", "DequantizeLinear") and node.domain in ("", "ai.onnx"):
+    if is_quantiser(node):
         if context.floats:
             raise Refused("the configuration computes bf16; quantised tensors are for int8")
         return None
@@ -219,7 +220,7 @@ def _needed(graph: ir.Graph, absorbed: dict[ir.Node, Match]) -> set[ir.Node]:
     need([value.producer() for match in absorbed.values() for value in match.inputs])
     # ONNX Runtime counts readers that lead nowhere, too, before it fuses a node with a quantiser and rounds differently
     for node in graph:
-        if node not in absorbed and any(one in needed and _computes(one) for one in _predecessors(node)):
+        if node not in absorbed and any(one in needed and not is_quantiser(one) for one in _predecessors(node)):
             need([node])
     return needed
 
@@ -234,10 +235,6 @@ def _live(graph: ir.Graph) -> set[ir.Node]:
             found.add(node)
             pending.extend(_predecessors(node))
     return found
-
-
-def _computes(node: ir.Node) -> bool:
-    return node.op_type not in ("QuantizeLinear", "DequantizeLinear")
 
 
 def _boundary(node: ir.Node) -> str:
