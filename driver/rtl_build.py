@@ -10,7 +10,6 @@ import importlib.util
 import os
 import platform
 import re
-import shutil
 import sys
 import time
 from collections import Counter
@@ -117,10 +116,12 @@ def _processor() -> str:
     return "".join(sorted(set(re.findall(r"^(?:flags|Features|model name)\s*:.*$", text, re.MULTILINE))))
 
 
-def _key(verilog: str, macros: Sequence[str], trace: bool, optimise: bool, sanitize: bool, tools: _Tools) -> str:
+def _key(
+    verilog: str, harness: str, macros: Sequence[str], trace: bool, optimise: bool, sanitize: bool, tools: _Tools
+) -> str:
     parts = [
         verilog,
-        HARNESS.read_text(encoding="utf-8"),
+        harness,
         tools.versions,
         _processor(),
         platform.machine(),
@@ -166,7 +167,8 @@ def build_library(
     """
     tools = _found_tools()
     macros = (f"-DNPU_BUS_BYTES={config.bus_bytes}", f"-DNPU_MAX_BURST={config.max_burst}")
-    key = _key(verilog, macros, trace, optimise, sanitize, tools)
+    harness = HARNESS.read_text(encoding="utf-8")  # once: what is built must be what the key stands for
+    key = _key(verilog, harness, macros, trace, optimise, sanitize, tools)
     library = cache_path("rtl", key, "npu.so")
     if library is not None and is_whole(library):
         return library
@@ -181,7 +183,7 @@ def build_library(
         progress(f"building a Verilator model of the {size} core, once")
         start = time.monotonic()
         try:
-            built = _build(verilog, macros, trace, optimise, sanitize, tools, progress)
+            built = _build(verilog, harness, macros, trace, optimise, sanitize, tools, progress)
             if library is None or not keep(library, built):
                 library = _without_cache(key, built)
         except OSError as error:
@@ -204,6 +206,7 @@ def _without_cache(key: str, library: bytes) -> Path:
 
 def _build(
     verilog: str,
+    harness: str,
     macros: Sequence[str],
     trace: bool,
     optimise: bool,
@@ -217,7 +220,7 @@ def _build(
         if len(name.split()) > 1:
             raise ToolError(f"make cannot work below {name}, which has a space: set TMPDIR to a folder without one")
         (folder / "npu.v").write_text(verilog, encoding="utf-8")
-        shutil.copy(HARNESS, folder)
+        (folder / HARNESS.name).write_text(harness, encoding="utf-8")
         command = [*tools.verilator, *VERILATOR_FLAGS, *(["--trace-vcd"] if trace else [])]
         compiler_flags, *make_flags = _compiler_settings(optimise, sanitize)
         linker_flags = f"{LINKER_FLAGS} {SANITIZER_FLAGS}" if sanitize else LINKER_FLAGS

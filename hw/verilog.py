@@ -114,11 +114,18 @@ def _yosys() -> str:
             raise missing from None
 
 
+def _sources() -> str:
+    return source_digest((Path(__file__).parent, Path(str(npukit.isa.__file__)).parent))
+
+
+_SOURCES = _sources()
+"""Of what the hardware is made by, as it is loaded: files that are edited later are not what this process runs."""
+
+
 def _key(config: NpuConfig) -> str:
     digest = hashlib.sha256()
     digest.update(json.dumps(config.to_dict(), sort_keys=True).encode())
-    sources = (Path(__file__).parent, Path(str(npukit.isa.__file__)).parent)
-    digest.update(source_digest(sources).encode())
+    digest.update(_SOURCES.encode())
     with needs("rtl", "the hardware"):
         digest.update(importlib.metadata.version("amaranth").encode())
     return digest.hexdigest()[:32]
@@ -140,5 +147,6 @@ def core_verilog(config: NpuConfig) -> str:
         from npukit.hw.core import Core
 
         text = component_verilog(Core(config), MODULE)
-    keep(path, text.encode())
+    if _sources() == _SOURCES:  # the core is loaded late, and may be another one than the key says
+        keep(path, text.encode())
     return text

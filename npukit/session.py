@@ -40,6 +40,10 @@ __all__ = ["DEVICES", "FALLBACKS", "Session", "cached_search"]
 FALLBACKS = ("cpu", "cuda", "none")
 CUDA = "CUDAExecutionProvider"
 DEVICES = ("sim", "rtl")
+_SOURCES = source_digest(
+    Path(path) for name in ("compiler", "sim", "isa") for path in import_module(f"npukit.{name}").__path__
+)
+"""Of what decides how a search goes, as it is loaded: files that are edited later are not what this process runs."""
 
 
 class Session:
@@ -297,8 +301,7 @@ def _staying(model: onnx.ModelProto) -> list[str]:
 
 def cached_search(progress: Callable[[str], None] = lambda _: None) -> Search:
     """A search that keeps what it measures in the user's cache."""
-    packages = [Path(path) for name in ("compiler", "sim", "isa") for path in import_module(f"npukit.{name}").__path__]
-    return Search(cache_path("search"), source_digest(packages), progress)
+    return Search(cache_path("search"), _SOURCES, progress)
 
 
 def _make_device(

@@ -23,11 +23,14 @@ from npukit.cache import cache_path, keep, read_kept
 __all__ = ["njit"]
 
 
+_STAMPS = sorted((path.name, path.stat().st_mtime_ns) for path in Path(__file__).parent.glob("*.py"))
+"""When this folder's sources were changed last, as they are loaded: later changes are not in this process's kernels."""
+
+
 @cache
 def _folder() -> Path | None:
     """Where kernels are kept, by the state of this folder's sources: a kernel holds the functions that it calls."""
-    stamps = sorted((path.name, path.stat().st_mtime_ns) for path in Path(__file__).parent.glob("*.py"))
-    state = hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]
+    state = hashlib.sha256(repr(_STAMPS).encode()).hexdigest()[:16]
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     return Path(chosen, "npukit", state).absolute() if chosen else cache_path("kernels", state)
 
@@ -37,6 +40,8 @@ class _KernelCache(caching.FunctionCache):
 
     def __init__(self, py_func: Callable) -> None:
         self._py_func = py_func
+        # now, as the code is loaded: what the file holds at the first call may be another code
+        self._stamp = os.stat(py_func.__code__.co_filename).st_mtime_ns
         self.enable()
 
     @property
@@ -49,7 +54,7 @@ class _KernelCache(caching.FunctionCache):
 
     def _path(self, signature: Any, codegen: Any) -> Path | None:
         code = self._py_func.__code__
-        source = code.co_filename, code.co_firstlineno, os.stat(code.co_filename).st_mtime_ns
+        source = code.co_filename, code.co_firstlineno, self._stamp
         versions = numba.__version__, platform.python_version()
         key = hashlib.sha256(repr((source, versions, self._index_key(signature, codegen))).encode()).hexdigest()[:32]
         folder = _folder()

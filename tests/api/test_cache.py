@@ -17,8 +17,9 @@ import pytest
 from npukit.hw import verilog
 from npukit.isa.config import PRESETS
 
-from npukit import cache, files, zoo
+from npukit import cache, files, session, zoo
 from npukit.cache import cache_path, is_whole, keep, locked, read_kept, sealed
+from npukit.zoo import synthetic
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPTS = sorted((*ROOT.glob("bench/*.py"), *ROOT.glob("examples/*.py")))
@@ -190,6 +191,62 @@ def test_kernels_without_a_cache(nowhere: None, monkeypatch: pytest.MonkeyPatch)
     for folder in (cache_path("kernels"), None):
         monkeypatch.setattr(kernels, "_folder", lambda folder=folder: folder)
         assert kernels.njit(_cubes)(10) == 2025
+
+
+EDITED = """
+import os, sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[1])
+import edited
+with open(edited.__file__) as file:
+    text = file.read()
+if sys.argv[2] == "edit":
+    with open(edited.__file__, "w") as file:
+        file.write(text.replace("number + 1", "number + 2"))
+print(edited.added(1))
+"""
+
+
+@pytest.mark.skipif(
+    os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="kernels are plain Python under NUMBA_DISABLE_JIT"
+)
+def test_a_kernel_that_is_edited_before_its_first_call(home: Path, tmp_path: Path) -> None:
+    """The process has the old code, which must not be kept as the new file's."""
+    (tmp_path / "edited.py").write_text(
+        "from npukit.sim.compiled import njit\n@njit\ndef added(number):\n    return number + 1\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    printed = []
+    for word in ("edit", "look", "look"):
+        done = subprocess.run(
+            [sys.executable, "-c", EDITED, tmp_path, word], env=environment, capture_output=True, text=True, check=True
+        )
+        printed.append(done.stdout)
+    assert printed == ["2\n", "3\n", "3\n"]
+
+
+def test_the_state_of_the_sources_is_that_of_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of kernels and of searches: files that have changed since are not what this process runs."""
+
+    def changed(*arguments: object) -> str:
+        raise AssertionError("the sources are looked at again")
+
+    kernels._folder.cache_clear()
+    monkeypatch.setattr(Path, "glob", changed)
+    monkeypatch.setattr(session, "source_digest", changed)
+    assert kernels._folder() is not None
+    assert session.cached_search() is not None
+
+
+def test_what_sources_make_that_were_edited_is_not_kept(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of them are loaded late, and may then be newer than what the key says."""
+    pytest.importorskip("amaranth", reason="amaranth is not installed: pip install 'npukit[rtl]'")
+    monkeypatch.setattr(verilog, "component_verilog", lambda component, name: "module npu; endmodule\n")
+    for module in (verilog, synthetic):
+        monkeypatch.setattr(module, "source_digest", lambda folders: "another")
+    assert verilog.core_verilog(PRESETS["int8-4x4"]) == "module npu; endmodule\n"
+    assert not (home / "verilog").exists()
+    assert zoo.load(list(zoo.ZOO)[-1], "fp32") and not (home / "zoo").exists()
 
 
 def test_verilog(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

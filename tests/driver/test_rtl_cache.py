@@ -9,6 +9,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from npukit.driver import rtl_build
@@ -25,6 +26,7 @@ for _program in ("perl", "make", "g++"):
 
 CONFIG = PRESETS["int8-4x4"]
 LIBRARY = random.Random(1).randbytes(100_000)
+REAL_BUILD = rtl_build._build
 
 
 class Builds:
@@ -71,6 +73,31 @@ def test_a_damaged_library_is_built_anew(kind: str, builds: Builds) -> None:
     path.write_bytes(changed[kind])
     assert build() == path and builds.count == 2 and path.read_bytes() == whole
     assert {one.name for one in path.parent.iterdir()} == {"npu.so", "lock"}
+
+
+def test_the_harness_is_read_once(builds: Builds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is built is what the key stands for, although the file is edited in between."""
+    harness = tmp_path / "harness.cpp"
+    harness.write_text("first")
+    monkeypatch.setattr(rtl_build, "HARNESS", harness)
+    rtl_build.check_tools()
+    key, built = rtl_build._key, []
+
+    def edit(*arguments: Any) -> str:
+        found = key(*arguments)
+        harness.write_text("second")
+        return found
+
+    def run(name: str, command: list[str], folder: Path) -> str:
+        built.append((folder / "harness.cpp").read_text())
+        return ""
+
+    monkeypatch.setattr(rtl_build, "_key", edit)
+    monkeypatch.setattr(rtl_build, "_run", run)
+    monkeypatch.setattr(rtl_build, "_build", REAL_BUILD)
+    with pytest.raises(ToolError, match=r"npu\.so"):  # nothing has made it
+        build()
+    assert set(built) == {"first"}
 
 
 def test_without_a_cache(builds: Builds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
