@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -13,7 +15,7 @@ from npukit.errors import UsageError
 from npukit.files import is_stream, write_file
 from npukit.isa.program import MAGIC, Program
 
-__all__ = ["check_folder", "check_writable", "read_model", "write_artifact", "write_bytes"]
+__all__ = ["check_apart", "check_folder", "check_writable", "read_model", "write_artifact", "write_bytes"]
 
 _DIGEST = "npukit.digest"
 _TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8, "float32": onnx.TensorProto.FLOAT}
@@ -54,6 +56,39 @@ def _exists(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
+
+
+def check_apart(outputs: Mapping[str, str | Path], inputs: Mapping[str, str | Path]) -> None:
+    """Refuse an output that would replace an input or another output. Pipes and devices hold nothing that is lost.
+
+    Args:
+        outputs: paths by what the user calls them, an option as a rule.
+        inputs: the same of what is read; what is not there does not count.
+
+    Raises:
+        UsageError: when two are one file; it names both.
+    """
+    written: list[tuple[str, str | Path]] = []
+    for name, path in outputs.items():
+        for other, place in inputs.items():
+            if os.path.exists(place) and _is_same(path, place):
+                raise UsageError(
+                    f"{name} {path} is the same file as {other} {place}, which would be lost: name another file to "
+                    "write"
+                )
+        for other, place in written:
+            if _is_same(path, place):
+                raise UsageError(f"{other} {place} and {name} {path} are the same file: name two files to write")
+        written.append((name, path))
+
+
+def _is_same(one: str | Path, other: str | Path) -> bool:
+    """Whether two paths are one file, or lead to where one would be made."""
+    try:
+        found, second = os.stat(one), os.stat(other)
+    except OSError:
+        return not (os.path.exists(one) or os.path.exists(other)) and os.path.realpath(one) == os.path.realpath(other)
+    return stat.S_ISREG(found.st_mode) and os.path.samestat(found, second)
 
 
 def check_folder(path: str | Path) -> None:

@@ -9,6 +9,7 @@ from npukit.cli.common import (
     add_config,
     add_limits,
     add_output,
+    check_outputs,
     chosen_config,
     limits_of,
     print_json,
@@ -20,7 +21,7 @@ from npukit.errors import UsageError
 from npukit.isa.assembly import assemble, disassemble
 from npukit.isa.instructions import End, Instruction, InstructionError, Load, Vector
 from npukit.isa.program import Program
-from npukit.npufile import check_writable, read_model, write_bytes
+from npukit.npufile import read_model, write_bytes
 from npukit.sim.addressing import dram_operand
 from npukit.sim.judge import judge_program, refuse
 
@@ -73,8 +74,7 @@ def _program(path: str, subgraph: str | None) -> Program:
 def _disassemble(options: argparse.Namespace) -> int:
     program = _program(options.file, options.subgraph)
     say_config(options, program.config)
-    if options.output is not None:
-        check_writable(options.output)
+    check_outputs(options, {"-o": options.output}, {"F": options.file})
     notes = [""] * len(program.instructions)
     for node in program.nodes:
         for first, _ in node.runs:
@@ -116,7 +116,7 @@ def _assemble(options: argparse.Namespace) -> int:
     if like is not None and config != like.config:
         raise UsageError("--like gives the configuration; leave out --config and --set")
     say_config(options, config)
-    check_writable(options.output)
+    check_outputs(options, {"-o": options.output}, {"F": options.file, "--like": options.like})
     limits = limits_of(options)
     if options.dram_bytes < 0:
         raise UsageError(f"--dram-bytes must be 0 or above, not {options.dram_bytes}")

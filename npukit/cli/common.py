@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,6 +11,7 @@ from npukit.compiler.search import Search
 from npukit.errors import UsageError
 from npukit.isa.config import ConfigError, NpuConfig, load_config
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
+from npukit.npufile import check_apart, check_writable
 from npukit.sim.dram import AnyDram, DramModel, SdramDram
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "add_output",
     "add_partition",
     "add_shapes",
+    "check_outputs",
     "chosen_config",
     "dram_json",
     "dram_of",
@@ -131,6 +133,29 @@ def shapes_of(options: argparse.Namespace) -> dict[str, list[int]]:
             raise UsageError(f"--input-shape must be NAME=D,D,... with whole numbers above 0, not {text!r}")
         shapes[name] = sizes
     return shapes
+
+
+def check_outputs(
+    options: argparse.Namespace, outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]
+) -> None:
+    """Refuse before any work outputs that cannot be written, and those that would replace an input or each other.
+
+    Args:
+        options: of a command; the file of its `--config` is an input as well.
+        outputs: paths by the options that give them; None for an option that is not there.
+        inputs: the same of what the command reads.
+
+    Raises:
+        UsageError: which option, and why.
+    """
+    given = {name: path for name, path in outputs.items() if path is not None}
+    read = {name: path for name, path in inputs.items() if path is not None}
+    config = getattr(options, "config", None)
+    if config is not None and config.endswith(".toml"):
+        read["--config"] = config
+    for path in given.values():
+        check_writable(path)
+    check_apart(given, read)
 
 
 def chosen_config(options: argparse.Namespace, default: NpuConfig | None = None) -> NpuConfig:

@@ -9,6 +9,7 @@ from npukit.cli.common import (
     add_output,
     add_partition,
     add_shapes,
+    check_outputs,
     chosen_config,
     min_macs_of,
     print_json,
@@ -21,7 +22,7 @@ from npukit.cli.report import offload_json, offload_text
 from npukit.compiler.pipeline import PASSES, compile_model
 from npukit.compiler.text import describe
 from npukit.errors import UsageError
-from npukit.npufile import check_writable, write_artifact
+from npukit.npufile import write_artifact
 from npukit.profiling.annotate import annotate
 
 __all__ = ["add_parsers"]
@@ -55,8 +56,7 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError("--stop-after prints text; leave out --json")
     config = chosen_config(options)
     say_config(options, config)
-    if options.output is not None:
-        check_writable(options.output)
+    check_outputs(options, {"-o": options.output}, {"MODEL": options.model})
     start = perf_counter()
     result = compile_model(
         options.model, config, shapes_of(options), options.stop_after, min_macs=min_macs_of(options),

@@ -14,7 +14,7 @@ from npukit.cli.timing_session import add_session_options, timing_session
 from npukit.errors import UsageError
 from npukit.isa.instructions import ENGINES
 from npukit.isa.program import Program
-from npukit.npufile import check_folder, write_bytes
+from npukit.npufile import check_apart, check_folder, write_bytes
 from npukit.profiling.layers import LayerProfile, Profile, timing_profile
 from npukit.profiling.occupancy import occupancy
 from npukit.profiling.roofline import ceiling, roofline_svg
@@ -24,6 +24,7 @@ from npukit.sim.timing import Schedule
 
 __all__ = ["add_parsers"]
 
+_FILES = ("layers.csv", "trace.perfetto-trace", "roofline.svg", "summary.json")
 _WAITS = ("token_wait", "port_wait", "dram_wait")
 
 
@@ -43,6 +44,8 @@ def add_parsers(commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     folder = Path(options.output)
     check_folder(folder)
+    for name in _FILES:
+        check_apart({"-o": folder / name}, {"MODEL": options.model})
     session, config = timing_session(options)
     if not session.programs:
         raise UsageError(f"nothing of {options.model} runs on the accelerator: npukit check says why")
@@ -54,16 +57,17 @@ def _run(options: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
+    table, trace, plot, overview = _FILES
     files = {
-        "layers.csv": _table(profile.layers, runs, session.dram).encode(),
-        "trace.perfetto-trace": perfetto_trace(runs),
-        "roofline.svg": roofline_svg(config, profile.layers, session.dram).encode(),
+        table: _table(profile.layers, runs, session.dram).encode(),
+        trace: perfetto_trace(runs),
+        plot: roofline_svg(config, profile.layers, session.dram).encode(),
     }
     for name, data in files.items():
         write_bytes(folder / name, data)
         say(options, f"wrote {folder / name}: {len(data)} bytes")
-    write_bytes(folder / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
-    say(options, f"wrote {folder / 'summary.json'}")
+    write_bytes(folder / overview, (json.dumps(summary, indent=1) + "\n").encode())
+    say(options, f"wrote {folder / overview}")
     if options.json:
         print_json(summary)
     else:

@@ -17,6 +17,7 @@ from npukit.cli.common import (
     add_output,
     add_partition,
     add_shapes,
+    check_outputs,
     chosen_config,
     dram_json,
     dram_of,
@@ -34,7 +35,7 @@ from npukit.compare import Comparison, Oracle, compare
 from npukit.compare_floats import FloatComparison, compare_floats
 from npukit.driver.executor import programs_of
 from npukit.errors import UsageError
-from npukit.npufile import check_writable, read_model
+from npukit.npufile import read_model
 from npukit.npzfile import read_arrays, write_arrays
 from npukit.session import DEVICES, FALLBACKS, Session
 
@@ -90,9 +91,11 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError("--reference goes with --compare")
     if options.seed is not None and options.seed < 0:
         raise UsageError(f"--seed must be 0 or above, not {options.seed}")
-    for path in (options.output, options.vcd):
-        if path is not None:
-            check_writable(path)
+    check_outputs(
+        options,
+        {"--output": options.output, "--vcd": options.vcd},
+        {"MODEL": options.model, "--input": options.input, "--reference": options.reference},
+    )
 
 
 def _check_reference(options: argparse.Namespace, compiled: bool) -> None:

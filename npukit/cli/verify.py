@@ -1,16 +1,19 @@
 """`npukit verify`: random programs on simulator and RTL, bit for bit and cycle for cycle."""
 
 import argparse
+import os
+import shlex
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from npukit.cli.common import (
     add_config,
     add_limits,
     add_output,
+    check_outputs,
     chosen_config,
     limits_of,
     print_json,
@@ -21,8 +24,9 @@ from npukit.cli.common import (
 from npukit.errors import UsageError
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
-from npukit.npufile import check_folder, check_writable
-from npukit.sim.dram import DramModel, SdramDram
+from npukit.isa.sdram import SdramChip
+from npukit.npufile import check_folder
+from npukit.sim.dram import AnyDram, DramModel, SdramDram
 from npukit.sim.judge import judge_program, refuse
 
 if TYPE_CHECKING:
@@ -33,6 +37,12 @@ __all__ = ["add_parsers"]
 
 _SHOWN = 8
 """Names of coverage items that were not hit, at most."""
+_PROGRAMS, _SEED, _FOLDER = 100, 1, "."
+_NOT_REPLAYED = {
+    "programs": "--programs", "seed": "--seed", "first": "--first", "output": "-o", "config": "--config",
+    "fields": "--set",
+}  # fmt: skip
+"""Options by their names in the namespace that say which programs are drawn, and where to save them."""
 _REPLAY_DRAM = {"latency": 20, "read_bursts": 16, "write_bursts": 16}
 """Of a saved program beside which nothing says in what it ran."""
 
@@ -47,13 +57,15 @@ def add_parsers(commands) -> None:
         "a bus that stalls, answers late or with errors, resets in the middle of a program. A program that differs is "
         "shrunk and saved, with its waveform; exit code 1.",
     )  # fmt: skip
-    parser.add_argument("--programs", type=int, default=100, metavar="N", help="how many (default: 100)")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the first (default: 1)")
-    parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first (default: 0)")
+    # without defaults here: with --replay the first of them and -o are refused when they are given
+    parser.add_argument("--programs", type=int, metavar="N", help=f"how many (default: {_PROGRAMS})")
+    parser.add_argument("--seed", type=int, metavar="S", help=f"seed of the first (default: {_SEED})")
+    parser.add_argument("--first", type=int, metavar="N", help="number of the first (default: 0)")
     parser.add_argument("--replay", metavar="F", help="run a saved program again instead")
     parser.add_argument(
-        "--dram", choices=("random", "sdram"), default="random",
-        help="the reference DRAM, random each time, or a board's SDRAM with its controller (default: random)",
+        "--dram", choices=("random", "sdram"),
+        help="the reference DRAM, random each time, or a board's SDRAM with its controller (default: random; with "
+        "--replay as it was)",
     )  # fmt: skip
     parser.add_argument("--dram-megahertz", type=float, metavar="M", help="sdram: its clock (default: the board's)")
     parser.add_argument("--dram-latency", type=int, metavar="N", help="for --replay (default: as it was, or 20)")
@@ -65,7 +77,7 @@ def add_parsers(commands) -> None:
             help=f"for --replay: {name} bursts in flight (default: as it was, or 16)",
         )
     parser.add_argument("--vcd", metavar="F", help="for --replay: write a waveform")
-    parser.add_argument("-o", "--output", metavar="DIR", default=".", help="folder for programs that differ")
+    parser.add_argument("-o", "--output", metavar="DIR", help="folder for programs that differ (default: here)")
     add_limits(parser)
     add_config(parser)
     add_output(parser)
@@ -77,11 +89,15 @@ def _run(options: argparse.Namespace) -> int:
         return _replay(options)
     if options.vcd is not None:
         raise UsageError("--vcd goes with --replay")
-    if options.programs < 1:
-        raise UsageError(f"--programs must be at least 1, not {options.programs}")
-    if options.first < 0:
-        raise UsageError(f"--first must be 0 or more, not {options.first}")
-    check_folder(options.output)
+    programs = _PROGRAMS if options.programs is None else options.programs
+    first = options.first or 0
+    seed = _SEED if options.seed is None else options.seed
+    folder = Path(_FOLDER if options.output is None else options.output)
+    if programs < 1:
+        raise UsageError(f"--programs must be at least 1, not {programs}")
+    if first < 0:
+        raise UsageError(f"--first must be 0 or more, not {first}")
+    check_folder(folder)
     config = chosen_config(options, NpuConfig())
     assert config is not None
     say_config(options, config)
@@ -89,7 +105,7 @@ def _run(options: argparse.Namespace) -> int:
 
     def progress(done: int) -> None:
         if not options.quiet and sys.stderr.isatty() and done % 10 == 0:
-            print(f"\r{done}/{options.programs} programs", end="", file=sys.stderr, flush=True)
+            print(f"\r{done}/{programs} programs", end="", file=sys.stderr, flush=True)
 
     def speak(text: str) -> None:
         say(options, text)
@@ -101,9 +117,7 @@ def _run(options: argparse.Namespace) -> int:
         return make(vcd=path, optimise=False)
 
     with make() as device:
-        result = verify(
-            device, options.seed, options.programs, Path(options.output), progress, traced, dram, options.first
-        )
+        result = verify(device, seed, programs, folder, progress, traced, dram, first)
     found = result.to_json()
     if options.json:
         print_json(found)
@@ -126,14 +140,19 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _sdram(options: argparse.Namespace, config: NpuConfig) -> SdramDram | None:
-    if options.dram == "random":
+    if options.dram != "sdram":
         if options.dram_megahertz is not None:
             raise UsageError("--dram-megahertz goes with --dram sdram")
         return None
+    _refuse_reference_options(options, "--dram sdram")
+    return sdram_of(config, options.dram_megahertz)
+
+
+def _refuse_reference_options(options: argparse.Namespace, what: str) -> None:
+    """Those of the reference DRAM, where `what` asks for another memory."""
     for name in ("dram_latency", "read_bursts", "write_bursts"):
         if getattr(options, name) is not None:
-            raise UsageError(f"--{name.replace('_', '-')} does not go with --dram sdram")
-    return sdram_of(config, options.dram_megahertz)
+            raise UsageError(f"--{name.replace('_', '-')} does not go with {what}")
 
 
 def _device_maker(
@@ -150,44 +169,82 @@ def _device_maker(
 def _describe(first: dict) -> str:
     text = "first difference: " + ", ".join(f"{key} {value}" for key, value in first.items())
     if "file" in first:
-        dram = first["dram"]
-        memory = f"--dram sdram --dram-megahertz {dram.get('megahertz', 0):g}"
-        if "latency" in dram:
-            memory = f"--dram-latency {dram['latency']} --read-bursts {dram['read_bursts']} "
-            memory += f"--write-bursts {dram['write_bursts']}"
-        text += f"\nrepeat with: npukit verify --replay {first['file']} {memory}"
+        text += f"\nrepeat with: npukit verify --replay {shlex.quote(first['file'])}"  # its memory is beside it
     elif "hostile" in first:
         seed, index = first["program"].split("/")
         text += f"\nrepeat with: npukit verify --seed {seed} --first {index} --programs 1, and the same configuration"
     return text
 
 
+def _memory(options: argparse.Namespace, config: NpuConfig, known: dict[str, Any]) -> AnyDram:
+    """The memory of a saved case: what it was found with, as far as the options ask for nothing else.
+
+    Raises:
+        UsageError: options that do not go together, or with that memory; or a memory that cannot be.
+    """
+    sdram = _sdram(options, config)
+    if "chip" in known and options.dram != "random":
+        found = f"{options.replay}, which was found with an SDRAM"
+        _refuse_reference_options(options, f"{found}: add --dram random for the reference DRAM")
+        if options.dram_megahertz is None:
+            return _saved_sdram(options, config, known)
+    if sdram is not None:
+        return sdram
+    values = {name: known.get(name, default) for name, default in _REPLAY_DRAM.items()}
+    given = {"latency": options.dram_latency, "read_bursts": options.read_bursts, "write_bursts": options.write_bursts}
+    values |= {name: value for name, value in given.items() if value is not None}
+    try:
+        return DramModel(**values)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _saved_sdram(options: argparse.Namespace, config: NpuConfig, known: dict[str, Any]) -> SdramDram:
+    try:
+        chip: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in known["chip"].items()
+        }
+        dram = SdramDram(chip=SdramChip(**chip), **{name: value for name, value in known.items() if name != "chip"})
+        dram.check(config)
+        return dram
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{options.replay} was found with an SDRAM that cannot be made again ({error}): name one with --dram sdram "
+            "--dram-megahertz M"
+        ) from None
+
+
 def _replay(options: argparse.Namespace) -> int:
-    if options.vcd is not None:
-        check_writable(options.vcd)
+    for name, option in _NOT_REPLAYED.items():
+        if getattr(options, name) not in (None, []):
+            raise UsageError(f"{option} does not go with --replay: the saved program says what runs")
+    beside = os.path.splitext(options.replay)[0] + ".json"
+    check_outputs(
+        options, {"--vcd": options.vcd}, {"--replay": options.replay, "the description beside --replay": beside}
+    )
     try:
         program = Program.from_bytes(Path(options.replay).read_bytes())
     except OSError as error:
         raise UsageError(f"cannot read {options.replay}: {error.strerror}") from None
     say_config(options, program.config)
-    sdram = _sdram(options, program.config)
     from npukit.verify.runner import case_surroundings, replay
 
-    given = {"latency": options.dram_latency, "read_bursts": options.read_bursts, "write_bursts": options.write_bursts}
     try:
         known, placement = case_surroundings(Path(options.replay))
-        values = {name: known.get(name, default) for name, default in _REPLAY_DRAM.items()}
-        values |= {name: value for name, value in given.items() if value is not None}
-        dram = sdram or DramModel(**values)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    dram = _memory(options, program.config, known)
     refuse(judge_program(program, limits_of(options)))
 
     def speak(text: str) -> None:
         say(options, text)
 
-    make = _device_maker(program.config, sdram, speak)
-    with make(vcd=options.vcd, optimise=options.vcd is None) as device:
+    make = _device_maker(program.config, dram if isinstance(dram, SdramDram) else None, speak)
+    try:
+        device = make(vcd=options.vcd, optimise=options.vcd is None)
+    except ValueError as error:  # an SDRAM that the hardware does not have
+        raise UsageError(f"{options.replay} cannot run in its memory: {error}") from None
+    with device:
         outcome = replay(device, program, dram, placement)
     if options.json:
         print_json(

