@@ -26,6 +26,9 @@ from npukit.verify.plan import Plan
 
 __all__ = ["Verification", "case_surroundings", "replay", "save_case", "shrink", "verify"]
 
+_HASH_DIGITS = 8
+"""Of a configuration's hash in a file's name."""
+
 
 @dataclass
 class Verification:
@@ -149,7 +152,8 @@ def save_case(folder: Path, name: str, made: RandomProgram, dram: AnyDram) -> Pa
         name=f"verify {name}",
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"difference-{name}.npu"
+    # with the configuration: the same seed and number may differ in several, and each is evidence of its own
+    path = folder / f"difference-{name}-{f'{made.config.hash:016x}'[:_HASH_DIGITS]}.npu"
     write_file(path, program.to_bytes())
     around = {"schema": 1, "dram": asdict(dram), "placement": asdict(made.placement)}
     write_file(path.with_suffix(".json"), (json.dumps(around, indent=1) + "\n").encode())

@@ -5,6 +5,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,16 @@ def test_a_difference(npukit, case: Path, monkeypatch: pytest.MonkeyPatch, tmp_p
     again = npukit("verify", "--replay", saved, "--dram-latency", first["dram"]["latency"], "--json")
     assert again.code == 1
     assert again.json["first_divergence"]["what"] == first["what"]
+
+
+def test_a_file_for_each_configuration(tmp_path: Path) -> None:
+    """The same seed and number may differ in several, and none is written over another."""
+    configs = [CONFIG, replace(CONFIG, act_banks=CONFIG.act_banks + 1), PRESETS["bf16-4x4"]]
+    paths = [save_case(tmp_path, "1-17", random_program(config, "cli", 10), DramModel()) for config in configs]
+    assert paths[0].name == "difference-1-17-02673c65.npu"
+    for path, config in zip(paths, configs, strict=True):
+        assert Program.from_bytes(path.read_bytes()).config == config
+        assert path.with_suffix(".json").exists()
 
 
 class Made:
