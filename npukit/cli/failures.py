@@ -20,7 +20,9 @@ _LONGEST = 300
 def report(error: BaseException, arguments: list[str], signals: "Signals | None" = None) -> int:
     """Say what happened; the exit code."""
     if signals is not None and signals.received is not None:  # the error may be what a library made of it
-        return signals.report()
+        code = signals.report()
+        _give_up_streams()  # of a terminal that has gone, for instance
+        return code
     if isinstance(error, KeyboardInterrupt):
         return _say("interrupted", 130)
     if isinstance(error, BrokenPipeError) or not isinstance(error, Exception):

@@ -1,5 +1,6 @@
 """What is around a command: signals, closed and full outputs, pipes, links, missing tools, faults of the kit itself."""
 
+import fcntl
 import importlib.util
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import termios
 import textwrap
 import threading
 import time
@@ -108,6 +110,59 @@ def test_signals_while_a_command_runs(waits: Path, number: int, code: int, word:
         os.close(writer)
     assert (process.returncode, out, err.count("\n")) == (code, "", 1), err
     assert err.startswith("npukit: ") and word in err
+
+
+@pytest.mark.parametrize("where", ["pipe", "full"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_whose_word_nobody_reads(where: str, number: int, code: int, tmp_path: Path) -> None:
+    """The exit code stays: 1 would say that a difference was found."""
+    reader, writer = os.pipe() if where == "pipe" else (None, os.open("/dev/full", os.O_WRONLY))
+    with half_a_line(tmp_path / "begun", writer) as process:
+        if reader is not None:
+            os.close(reader)
+        process.send_signal(number)
+        assert process.wait(60) == code
+
+
+def test_a_terminal_that_goes(tmp_path: Path) -> None:
+    """The system sends the signal, and nothing can be written any more."""
+    master, terminal = os.openpty()
+    with half_a_line(tmp_path / "begun", terminal) as process:
+        os.close(master)
+        assert process.wait(60) == 129
+
+
+def half_a_line(begun: Path, stream: int) -> subprocess.Popen[bytes]:
+    """A command that has half a line still to write and goes on. The stream, which is closed here, is its output, and
+    if it is a terminal its input as well."""
+    text = f"""
+import sys, time
+from npukit.cli import configs, main
+def half(options):
+    print("half a line", end="")
+    open({str(begun)!r}, "w").close()
+    time.sleep(60)
+configs._run = half
+sys.argv = ["npukit", "configs"]
+sys.exit(main())
+"""
+    terminal = os.isatty(stream)
+
+    def prepare() -> None:
+        interruptible()
+        if terminal:  # as of a shell
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", text], stdin=stream if terminal else subprocess.DEVNULL, stdout=stream, stderr=stream,
+        start_new_session=True, preexec_fn=prepare,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    )  # fmt: skip
+    os.close(stream)
+    end = time.monotonic() + 60
+    while not begun.exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)
+    return process
 
 
 def test_a_signal_that_is_ignored_stays_so(waits: Path) -> None:
