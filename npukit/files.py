@@ -1,11 +1,12 @@
 """Writing files: whole or not at all. Imports nothing of the kit, so that every folder may use it."""
 
+import logging
 import os
 import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,6 +14,11 @@ __all__ = ["PARTIAL", "OutputError", "final", "is_staged", "is_stream", "replace
 
 PARTIAL = ".partial"
 """How the names of files and folders end that are not yet what they will be."""
+
+
+_ON_ERROR = (".log", ".report", ".stat")
+"""Names of logs and reports end like this."""
+_log = logging.getLogger("npukit")
 
 
 class OutputError(OSError):
@@ -79,7 +85,8 @@ def _write_through(path: str | Path, data: bytes) -> None:
 def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Put a file in the place of what is at `path`, in one step: others see the old file, or the whole new one.
 
-    Owner and permissions of a file that was there are kept. `durable`: not before the disk has it.
+    Owner, group and permissions of a file that was there are kept, as far as this process may: without its group it has
+    no permissions for one. `durable`: not before the disk has it.
 
     Raises:
         OSError: when it cannot be written; nothing is left of it then.
@@ -88,10 +95,8 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
     partial = path.with_name(f".npukit-{secrets.token_hex(8)}{PARTIAL}")
     try:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
-            with suppress(OSError):
-                before = path.stat()
-                os.chown(file.fileno(), before.st_uid, before.st_gid)
-                os.chmod(file.fileno(), stat.S_IMODE(before.st_mode))
+            with suppress(OSError):  # nothing is there, or it cannot be looked at
+                _keep_access(file.fileno(), path.stat())
             file.write(data)
             file.flush()
             if durable:
@@ -103,28 +108,64 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
         raise
 
 
+def _keep_access(handle: int, before: os.stat_result) -> None:
+    """Let nobody do more with an open file than with the one that was there."""
+    mode = stat.S_IMODE(before.st_mode)
+    try:
+        os.chown(handle, before.st_uid, before.st_gid)
+    except OSError:
+        mode &= ~stat.S_ISUID  # it would be for another user
+        try:
+            os.chown(handle, -1, before.st_gid)
+        except OSError:
+            mode &= ~(stat.S_IRWXG | stat.S_ISGID)
+    os.chmod(handle, mode)
+
+
 @contextmanager
 def staged(folder: Path) -> Iterator[Path]:
     """A folder to work in, whose files go to `folder`, which is made if need be, when all is done.
 
-    They go there as well after an error, logs among them. When the work is interrupted, nothing of it stays.
+    After an error only logs and reports go there: other files may be half of what a tool was writing, and what is in
+    their place is whole. When the work is interrupted, nothing of it stays.
+
+    Raises:
+        OutputError: when files cannot be put in their place; they stay in the folder that it names.
     """
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     work = folder / f".npukit-{secrets.token_hex(8)}{PARTIAL}"
+    failed: list[str] = []
     try:
         work.mkdir()
         try:
             yield work
-        finally:
-            if isinstance(sys.exception(), Exception | None):  # an interrupt is another BaseException
-                for path in work.iterdir():
-                    os.replace(path, folder / path.name)
+        except Exception:  # an interrupt is none
+            failed = _move(work, folder, _ON_ERROR)
+            for problem in failed:
+                _log.warning("npukit: %s; it is in %s", problem, work)
+            raise
+        failed = _move(work, folder, None)
+        if failed:
+            raise OutputError(f"{'; '.join(failed)}; what could not be written is in {work}")
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        if not failed:
+            shutil.rmtree(work, ignore_errors=True)
         if made:
             with suppress(OSError):  # it holds something
                 folder.rmdir()
+
+
+def _move(work: Path, folder: Path, suffixes: Sequence[str] | None) -> list[str]:
+    """Put files with these suffixes, or all, in their place; what could not be put there, and why."""
+    failed = []
+    for path in sorted(work.iterdir()):
+        if suffixes is None or path.suffix in suffixes:
+            try:
+                os.replace(path, folder / path.name)
+            except OSError as error:
+                failed.append(f"cannot write {folder / path.name}: {error.strerror or error}")
+    return failed
 
 
 def is_staged(folder: Path) -> bool:
