@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, Engine, Instruction
 from npukit.sim.dram import AnyDram, DramModel
 from numpy.typing import NDArray
+
+from npukit.files import is_stream, partial_name, put_in_place
 
 __all__ = ["EVENTS", "EngineTrace", "RtlDevice", "ToolError"]
 
@@ -86,6 +89,9 @@ class RtlDevice(SharedDevice):
     """
 
     _handle: int | None = None  # here, for `close` after an `__init__` that failed
+    _waveform: tuple[Path, Path] | None = None
+    """Where the waveform is written, and where it belongs, until it is there."""
+    _ran = False
 
     def __init__(
         self,
@@ -108,7 +114,8 @@ class RtlDevice(SharedDevice):
             config: its configuration.
             dram: latency and bursts in flight.
             memory_bytes: a multiple of 4096; they take host memory only once they are used.
-            vcd: file for waveforms, 10 time units to a cycle.
+            vcd: file for waveforms, 10 time units to a cycle. A file that is there is replaced when a run has ended, or
+                when the device is closed after a part of one; without a run it stays. A pipe or a device is written to.
             vcd_cycles: first and last cycle of each run to write; then time 0 is cycle 0 of the first
                 run, and each further one follows the last. Default: everything from the reset on.
             verilog: module `npu` to use in place of the core.
@@ -139,9 +146,7 @@ class RtlDevice(SharedDevice):
         self.set_dram(dram or DramModel())
         self.surround(surroundings)
         if vcd is not None:
-            first, last = vcd_cycles or (0, -1)
-            if not self._library.npu_open_vcd(self._handle, os.fsencode(vcd), first, last):
-                raise DeviceError(f"cannot write waveforms to {os.fspath(vcd)}")
+            self._open_waveform(Path(vcd), *(vcd_cycles or (0, -1)))
         self.reset()
 
     def __enter__(self) -> "RtlDevice":
@@ -153,14 +158,44 @@ class RtlDevice(SharedDevice):
     def __del__(self) -> None:
         self.close()
 
+    def _open_waveform(self, path: Path, first: int, last: int) -> None:
+        """Begin a waveform beside its file: until there is something to see, what is there is worth more."""
+        place = None
+        try:
+            if not is_stream(path):
+                place = Path(os.path.realpath(path))
+                if place.is_dir() or (place.exists() and not os.access(place, os.W_OK)):
+                    raise DeviceError(f"cannot write waveforms to {path}: it is a folder, or may not be changed")
+        except OSError as error:
+            raise DeviceError(f"cannot write waveforms to {path}: {error.strerror or error}") from None
+        written = path if place is None else partial_name(place)
+        if not self._library.npu_open_vcd(self._model, os.fsencode(written), first, last):
+            raise DeviceError(f"cannot write waveforms to {path}")
+        if place is not None:
+            self._waveform = written, place
+
+    def _place_waveform(self) -> None:
+        """Put the waveform where it belongs, if a program has run."""
+        if self._ran and self._waveform is not None:
+            (written, place), self._waveform = self._waveform, None
+            put_in_place(written, place)
+
     def close(self) -> None:
-        """Free the model and finish the waveform file, once no other thread uses it; the device is of no use then."""
+        """Free the model and finish the waveform file, once no other thread uses it; the device is of no use then.
+
+        Raises:
+            OutputError: when the waveform cannot be put where it belongs.
+        """
         if self._handle is None or self._inherited:  # a fork would write to the waveform file, which it shares
             return
         with self.exclusive():
             handle, self._handle = self._handle, None
             if handle is not None:
                 self._library.npu_destroy(handle)
+                self._place_waveform()
+                if self._waveform is not None:
+                    with suppress(OSError):
+                        self._waveform[0].unlink()
 
     @property
     def _model(self) -> int:
@@ -301,6 +336,7 @@ class RtlDevice(SharedDevice):
                 left = _CHUNK if self.max_cycles is None else min(_CHUNK, self.max_cycles - self.cycles)
                 if left <= 0:
                     raise DeviceError(f"the core is still busy after {self.cycles} cycles; {self._last()}")
+                self._ran = True
                 self._library.npu_run(self._model, left)
                 self._check_protocol()
                 if time.monotonic() > end and self.running:
@@ -309,6 +345,7 @@ class RtlDevice(SharedDevice):
                     )
         finally:
             self._library.npu_flush_vcd(self._model)
+            self._place_waveform()
         self._check_protocol()
 
     @exclusively
@@ -318,6 +355,7 @@ class RtlDevice(SharedDevice):
         Raises:
             DeviceError: when the core breaks a rule of its buses.
         """
+        self._ran = True
         self._library.npu_run(self._model, cycles)
         self._check_protocol()
 

@@ -10,7 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["PARTIAL", "OutputError", "final", "is_staged", "is_stream", "replace_file", "staged", "write_file"]
+__all__ = [
+    "PARTIAL", "OutputError", "final", "is_staged", "is_stream", "partial_name", "put_in_place", "replace_file",
+    "staged", "write_file",
+]  # fmt: skip
 
 PARTIAL = ".partial"
 """How the names of files and folders end that are not yet what they will be."""
@@ -91,8 +94,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
     Raises:
         OSError: when it cannot be written; nothing is left of it then.
     """
-    # a name of its own for every writer; not made of the path's, which may be as long as names can be
-    partial = path.with_name(f".npukit-{secrets.token_hex(8)}{PARTIAL}")
+    partial = partial_name(path)
     try:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             with suppress(OSError):  # nothing is there, or it cannot be looked at
@@ -106,6 +108,32 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+def partial_name(path: Path) -> Path:
+    """A name beside a path for what is not yet what it will be there."""
+    # of its own for every writer; not made of the path's, which may be as long as names can be
+    return path.with_name(f".npukit-{secrets.token_hex(8)}{PARTIAL}")
+
+
+def put_in_place(partial: Path, path: Path) -> None:
+    """Put a file that others have written as `partial_name` in the place of what is at `path`, as `replace_file` does.
+
+    Who has it open may go on writing.
+
+    Raises:
+        OutputError: when it cannot be put there; it stays where it is, which the message says.
+    """
+    try:
+        handle = os.open(partial, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # nothing is there, or it cannot be looked at
+                _keep_access(handle, path.stat())
+        finally:
+            os.close(handle)
+        os.replace(partial, path)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}; it is in {partial}") from None
 
 
 def _keep_access(handle: int, before: os.stat_result) -> None:
@@ -134,7 +162,7 @@ def staged(folder: Path) -> Iterator[Path]:
     """
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    work = folder / f".npukit-{secrets.token_hex(8)}{PARTIAL}"
+    work = partial_name(folder / "work")
     failed: list[str] = []
     try:
         work.mkdir()

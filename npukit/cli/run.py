@@ -171,25 +171,28 @@ def _run(options: argparse.Namespace) -> int:
         search=search_of(options),
         limits=limits_of(options),
     )
-    seed = options.seed or 0
-    inputs = read_arrays(options.input, session.check_input) if options.input else random_inputs(session.inputs, seed)
-    outputs = session.run(inputs)
-    comparison = None
-    if options.compare:
-        if session.compilation is not None:
-            reference = session.compilation.source
-        assert reference is not None
-        if session.config.dtype == "bf16" and session.programs:
-            comparison = compare_floats(session, inputs, outputs)
+    with session:  # which finishes the waveform
+        seed = options.seed or 0
+        inputs = (
+            read_arrays(options.input, session.check_input) if options.input else random_inputs(session.inputs, seed)
+        )
+        outputs = session.run(inputs)
+        comparison = None
+        if options.compare:
+            if session.compilation is not None:
+                reference = session.compilation.source
+            assert reference is not None
+            if session.config.dtype == "bf16" and session.programs:
+                comparison = compare_floats(session, inputs, outputs)
+            else:
+                comparison = compare(session, Oracle(reference), inputs, outputs)
+        if options.output:
+            write_arrays(options.output, outputs)
+        if options.json:
+            print_json(_json(options, session, comparison, None if options.input else seed))
         else:
-            comparison = compare(session, Oracle(reference), inputs, outputs)
-    if options.output:
-        write_arrays(options.output, outputs)
-    if options.json:
-        print_json(_json(options, session, comparison, None if options.input else seed))
-    else:
-        _print(options, session, comparison)
-    return 1 if comparison is not None and comparison.mismatches else 0
+            _print(options, session, comparison)
+        return 1 if comparison is not None and comparison.mismatches else 0
 
 
 def _json(options: argparse.Namespace, session: Session, comparison: Comparison | None, seed: int | None) -> dict:
