@@ -26,7 +26,9 @@ def run_command(
 ) -> tuple[int, str]:
     """Run a command, without input; its exit code, 128 more than a signal's number, and all that it printed.
 
-    When this process is interrupted or killed, so are the command and all that it has started.
+    Of a program that is missing or cannot be started, the exit code is 127, as a shell has it, and the output says why.
+    When this process is interrupted or killed, so are the command and all that it has started; what the command has
+    left running when it ends, is ended then.
 
     Args:
         command: path of a program, and its arguments.
@@ -37,7 +39,7 @@ def run_command(
 
     Raises:
         subprocess.TimeoutExpired: after `limit` seconds.
-        OSError: when it cannot be started.
+        OSError: when there can be no further process, or `folder` is none.
     """
     variables = dict(os.environ if environment is None else environment)
     if scratch is not None:

@@ -1,5 +1,7 @@
 """Runs a command on behalf of another process, and ends it with all that it has started when that process ends.
 
+What the command has started and left running is ended as well when it has come to its own end.
+
 `python supervisor.py SCRATCH COMMAND ...`, by its path, with a pipe on descriptor 0 of which the other process holds
 the other end: the system closes that when the process ends, however it ends. SCRATCH is a folder to remove then, or
 empty. It imports nothing of the kit, and little else, as it is started for each tool.
@@ -56,6 +58,9 @@ def main(scratch: str, command: list[str]) -> int:
             os.read(woken, 1)
             found, status = os.waitpid(child, os.WNOHANG)
             if found:
+                _end(child)  # what it has started and left running
+                if scratch and 0 in select.select([0], [], [], 0)[0]:  # the other process has ended meanwhile
+                    shutil.rmtree(scratch, ignore_errors=True)
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else 128 - code
         elif 0 in ready:

@@ -67,6 +67,17 @@ def test_output_and_exit_code(tmp_path: Path) -> None:
     assert tmp_path.exists()
 
 
+def test_what_a_tool_leaves_running_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its output would be waited for otherwise, as they could still write to it."""
+    pids = tmp_path / "pids"
+    monkeypatch.setenv("PIDS", str(pids))
+    begin = time.monotonic()
+    assert run_command([SHELL, "-c", TREE + "echo done; exit 5"], limit=60) == (5, "done\n")
+    assert time.monotonic() - begin < 30 and ended(started(pids))
+    with pytest.raises(FileNotFoundError):
+        run_command([SHELL, "-c", "true"], tmp_path / "none")
+
+
 def test_out_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pids, scratch = tmp_path / "pids", tmp_path / "scratch"
     scratch.mkdir()
