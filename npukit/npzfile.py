@@ -29,6 +29,7 @@ def read_arrays(path: str | Path, check: Check) -> dict[str, NDArray]:
 
     Raises:
         UsageError: not readable, not a file of arrays, or damaged.
+        MemoryError: when its arrays do not fit.
     """
     arrays: dict[str, NDArray] = {}
     refused: Exception | None = None
@@ -51,6 +52,8 @@ def read_arrays(path: str | Path, check: Check) -> dict[str, NDArray]:
                     arrays[name] = _read_array(name, member, checked)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+    except MemoryError:  # says nothing about the file
+        raise
     except Exception:  # numpy, zipfile and what it unpacks with raise many classes for a bad file
         if refused is not None:
             raise refused from None
@@ -84,6 +87,7 @@ def write_arrays(path: str | Path, arrays: Mapping[str, NDArray]) -> None:
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
         for name, array in arrays.items():
-            with file.open(f"{name}.npy", "w") as member:
+            # the size is not known to it beforehand, and without the flag it may not be 2 GiB
+            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
                 npy.write_array(member, np.asarray(array), allow_pickle=False)
     write_bytes(path, buffer.getvalue())
