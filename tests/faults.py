@@ -347,8 +347,10 @@ def put_in(kind: Kind, name: str, number: signal.Signals, last: bool) -> Fault:
     code = process.returncode
     if code == 0 and not endless:
         fault.outcome = "done before it came"
-    elif number != signal.SIGKILL and (
-        code == -number or (err.endswith("KeyboardInterrupt\n") and "npukit/" not in err)
+    elif (
+        not endless  # such a process has long been past its start
+        and number != signal.SIGKILL
+        and (code == -number or (err.endswith("KeyboardInterrupt\n") and "npukit/" not in err))
     ):
         fault.outcome = "in Python's own start"
     elif code != CODES[number]:

@@ -42,6 +42,26 @@ class Careless(faults.Kind):
         return ["another output"]
 
 
+class Endless(faults.Written):
+    """A writer that has begun, and in which a signal is not what the kit makes of it."""
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", "import time; print('written', flush=True); time.sleep(30)"]
+
+    def left(self) -> list[str]:
+        return []
+
+    def next_run(self) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_writer_that_has_begun_is_past_its_start(number: signal.Signals, tmp_path: Path) -> None:
+    fault = faults.put_in(Endless(tmp_path / "kind", Random(1), seconds=0.2), "endless", number, True)
+    assert fault.outcome != "in Python's own start"
+    assert any(problem.startswith("exit code ") for problem in fault.problems), fault
+
+
 @pytest.mark.parametrize(
     ("script", "number", "found"),
     [
