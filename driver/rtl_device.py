@@ -169,10 +169,10 @@ class RtlDevice(SharedDevice):
         except OSError as error:
             raise DeviceError(f"cannot write waveforms to {path}: {error.strerror or error}") from None
         written = path if place is None else partial_name(place)
+        if place is not None:
+            self._waveform = written, place  # before it is there, so that an interrupt cannot leave it
         if not self._library.npu_open_vcd(self._model, os.fsencode(written), first, last):
             raise DeviceError(f"cannot write waveforms to {path}")
-        if place is not None:
-            self._waveform = written, place
 
     def _place_waveform(self) -> None:
         """Put the waveform where it belongs, if a program has run."""
