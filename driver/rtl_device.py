@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from npukit.driver.device import ALIGNMENT, DeviceError, SharedDevice, exclusively
 from npukit.driver.rtl_build import ToolError, build_library, check_tools
-from npukit.driver.surroundings import Surroundings
+from npukit.driver.surroundings import CHANNELS, Surroundings
 from npukit.hw.verilog import core_verilog
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, Engine, Instruction
@@ -58,7 +58,7 @@ def _bind(path: Path) -> ctypes.CDLL:
         "npu_reset": (None, [handle]),
         "npu_set_dram": (None, [handle, ctypes.c_uint64, integer, integer, handle, ctypes.c_uint64]),
         "npu_set_origin": (None, [handle, ctypes.c_uint64]),
-        "npu_surround": (None, [handle, ctypes.c_uint64, integer, ctypes.c_uint64, integer]),
+        "npu_surround": (None, [handle, ctypes.c_uint64, integer, integer, ctypes.c_uint64, integer]),
         "npu_write_register": (integer, [handle, ctypes.c_uint32, ctypes.c_uint32]),
         "npu_read_register": (integer, [handle, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32)]),
         "npu_run": (long, [handle, long]),
@@ -253,8 +253,9 @@ class RtlDevice(SharedDevice):
         self._surroundings = surroundings
         around = surroundings or Surroundings(seed=0)
         self._library.npu_surround(
-            self._model, around.seed & (1 << 64) - 1, around.stall_percent, around.spread, around.errors_per_mille
-        )
+            self._model, around.seed & (1 << 64) - 1, around.stall_percent,
+            sum(1 << CHANNELS.index(name) for name in {*around.stalled}), around.spread, around.errors_per_mille,
+        )  # fmt: skip
         self.set_dram(self._dram)
 
     @exclusively

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Surroundings"]
+__all__ = ["CHANNELS", "Surroundings"]
 
 _MOST_BURSTS = 4096
+CHANNELS = ("ar", "r", "aw", "w", "b", "registers")
+"""What can be stalled: the five channels of the memory bus, and all of the register bus."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +20,10 @@ class Surroundings:
     seed: int
     """Of all that is random; 64 bits of it count."""
     stall_percent: int = 0
-    """Chance, each cycle, that the other side of a handshake is withheld, on every channel and on the register bus.
-    With it, signals that are not valid carry rubbish."""
+    """Chance, each cycle, that the other side of a handshake is withheld. With it, signals that are not valid carry
+    rubbish."""
+    stalled: tuple[str, ...] = CHANNELS
+    """The channels on which that happens, of `CHANNELS`."""
     spread: int = 0
     """Up to so many cycles come on top of the DRAM's latency, drawn for each burst."""
     bursts: int | None = None
@@ -34,6 +38,9 @@ class Surroundings:
             "bursts": (1, _MOST_BURSTS),
             "errors_per_mille": (0, 1000),
         }
+        for name in self.stalled:
+            if name not in CHANNELS:
+                raise ValueError(f"what can be stalled are {', '.join(CHANNELS)}, not {name!r}")
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
             if not (name == "bursts" and value is None) and not (type(value) is int and low <= value <= high):

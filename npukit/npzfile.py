@@ -66,7 +66,10 @@ def _read_array(name: str, member: IO[bytes], check: Check) -> NDArray:
     head = BytesIO(member.read(_LONGEST_HEAD))
     version = npy.read_magic(head)
     read_head = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-    shape, fortran, dtype = read_head(head)
+    try:
+        shape, fortran, dtype = read_head(head)
+    except MemoryError:  # Python's parser says so where a head is nested too deeply
+        raise ValueError(name) from None
     check(name, dtype, shape)
     if dtype.hasobject:
         raise ValueError(dtype)

@@ -37,6 +37,9 @@ constexpr int kEngines = 4;
 constexpr int kEvents = 4;
 constexpr int kRegisterCycles = 10000;  // more than any answer of the register bus may take
 
+// What can be stalled; driver/surroundings.py has the same order.
+enum Channel { kAr, kR, kAw, kW, kB, kRegisters };
+
 // Ports wider than 64 bits are arrays of words, least significant first; on a little-endian host all
 // port types have the bytes of the bus in order.
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the harness needs a little-endian host");
@@ -108,9 +111,11 @@ public:
     // The memory's first byte is at this address of the bus.
     void set_origin(uint64_t origin) { origin_ = origin; }
 
-    void surround(uint64_t seed, int stall_percent, uint64_t spread, int errors_per_mille) {
+    // `stalled`: a bit for each channel, in the order of Channel.
+    void surround(uint64_t seed, int stall_percent, int stalled, uint64_t spread, int errors_per_mille) {
         random_ = seed * 0x9E3779B97F4A7C15u + 1;
         stall_percent_ = stall_percent;
+        stalled_ = stalled;
         spread_ = spread;
         errors_per_mille_ = errors_per_mille;
     }
@@ -140,9 +145,9 @@ public:
         core_->s_axil_wstrb = 0xF;
         int response = -1;
         for (int i = 0; i < kRegisterCycles && answers < wanted; ++i) {
-            core_->s_axil_awvalid = addresses < wanted && ((core_->s_axil_awvalid && !seen_.aw) || !stall());
-            core_->s_axil_wvalid = data < wanted && ((core_->s_axil_wvalid && !seen_.w) || !stall());
-            core_->s_axil_bready = !stall();
+            core_->s_axil_awvalid = addresses < wanted && ((core_->s_axil_awvalid && !seen_.aw) || !stall(kRegisters));
+            core_->s_axil_wvalid = data < wanted && ((core_->s_axil_wvalid && !seen_.w) || !stall(kRegisters));
+            core_->s_axil_bready = !stall(kRegisters);
             step();
             addresses += seen_.aw;
             data += seen_.w;
@@ -160,8 +165,8 @@ public:
         core_->s_axil_arprot = 0;
         int response = -1;
         for (int i = 0; i < kRegisterCycles && answers < wanted; ++i) {
-            core_->s_axil_arvalid = addresses < wanted && ((core_->s_axil_arvalid && !seen_.ar) || !stall());
-            core_->s_axil_rready = !stall();
+            core_->s_axil_arvalid = addresses < wanted && ((core_->s_axil_arvalid && !seen_.ar) || !stall(kRegisters));
+            core_->s_axil_rready = !stall(kRegisters);
             step();
             addresses += seen_.ar;
             if (seen_.r) {
@@ -237,7 +242,9 @@ private:
     // How many register transactions to make of one.
     int another() { return stall_percent_ && draw(2) ? 2 : 1; }
 
-    bool stall() { return stall_percent_ && int(draw(100)) < stall_percent_; }
+    bool stall(Channel channel) {
+        return stall_percent_ && (stalled_ >> channel & 1) && int(draw(100)) < stall_percent_;
+    }
 
     // From a burst's address or last beat until it is answered.
     uint64_t latency() { return latency_ + (spread_ ? draw(spread_ + 1) : 0); }
@@ -262,16 +269,16 @@ private:
     }
 
     void drive() {
-        core_->m_axi_arready = reads_.size() < read_limit_ && !stall();
-        core_->m_axi_awready = writes_.size() < write_limit_ && !stall();
-        core_->m_axi_wready = complete_writes_ < writes_.size() && !stall();
+        core_->m_axi_arready = reads_.size() < read_limit_ && !stall(kAr);
+        core_->m_axi_awready = writes_.size() < write_limit_ && !stall(kAw);
+        core_->m_axi_wready = complete_writes_ < writes_.size() && !stall(kW);
         drive_read();
         drive_response();
     }
 
     void drive_read() {
         if (read_offered_) return;  // valid and payload hold until they are taken
-        read_offered_ = !reads_.empty() && now_ >= reads_.front().due && !stall();
+        read_offered_ = !reads_.empty() && now_ >= reads_.front().due && !stall(kR);
         core_->m_axi_rvalid = read_offered_;
         if (read_offered_) {
             const Burst& burst = reads_.front();
@@ -294,7 +301,7 @@ private:
 
     void drive_response() {
         if (response_offered_) return;
-        response_offered_ = complete_writes_ > 0 && now_ >= writes_.front().due && !stall();
+        response_offered_ = complete_writes_ > 0 && now_ >= writes_.front().due && !stall(kB);
         core_->m_axi_bvalid = response_offered_;
         if (response_offered_) {
             core_->m_axi_bresp = writes_.front().response;
@@ -533,6 +540,7 @@ private:
     bool read_offered_ = false, response_offered_ = false;
     uint64_t random_ = 1;
     int stall_percent_ = 0;
+    int stalled_ = 0;
     uint64_t spread_ = 0;
     int errors_per_mille_ = 0;
 
@@ -571,8 +579,9 @@ NPU_API void npu_set_dram(Harness* h, uint64_t latency, int reads, int writes, u
     h->set_dram(latency, reads, writes, memory, size);
 }
 NPU_API void npu_set_origin(Harness* h, uint64_t origin) { h->set_origin(origin); }
-NPU_API void npu_surround(Harness* h, uint64_t seed, int stall_percent, uint64_t spread, int errors_per_mille) {
-    h->surround(seed, stall_percent, spread, errors_per_mille);
+NPU_API void npu_surround(Harness* h, uint64_t seed, int stall_percent, int stalled, uint64_t spread,
+                          int errors_per_mille) {
+    h->surround(seed, stall_percent, stalled, spread, errors_per_mille);
 }
 NPU_API int npu_write_register(Harness* h, uint32_t offset, uint32_t value) {
     return h->write_register(offset, value);

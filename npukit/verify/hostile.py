@@ -12,7 +12,7 @@ from typing import Any
 
 from npukit.driver.device import DeviceError, error_text, reset_core
 from npukit.driver.rtl_device import RtlDevice
-from npukit.driver.surroundings import Surroundings
+from npukit.driver.surroundings import CHANNELS, Surroundings
 from npukit.isa.instructions import Load, Store
 from npukit.isa.registers import address_of
 from npukit.sim.dram import DramModel
@@ -44,11 +44,17 @@ class HostileRun:
     bits: int = 0
 
 
+def _stalled(random: Random) -> tuple[str, ...]:
+    """All channels, or one: where the others go on, the core comes to states that it passes quickly otherwise."""
+    return random.choice([CHANNELS, CHANNELS, *((one,) for one in CHANNELS)])
+
+
 def random_surroundings(random: Random, errors_per_mille: int = 0) -> Surroundings:
     """Surroundings of any kind, friendly ones among them."""
     return Surroundings(
         seed=random.getrandbits(64),
         stall_percent=random.choice([0, 0, 5, 30, 60, 90]),
+        stalled=_stalled(random),
         spread=random.choice([0, 0, 20, 300]),
         bursts=random.choice([None, 1, 2, 33, 40, 100]),
         errors_per_mille=errors_per_mille,
@@ -59,8 +65,8 @@ def _interrupt(device: RtlDevice, made: RandomProgram, how: Interruption, random
     """Start a program, end it that way, and reset the core; what became of the program.
 
     A bus error may come from the start on. Before a reset the program runs in the reference DRAM up to a cycle around
-    the start of one of its instructions, mostly one that uses the bus, and some cycles in a bus that is almost deaf:
-    so addresses, data and responses of all kinds wait when the reset comes.
+    the start of one of its instructions, mostly one that uses the bus, and some cycles in a bus that is almost deaf, or
+    whose one channel is: so addresses, data and responses of all kinds wait when the reset comes, and each alone.
 
     Raises:
         DeviceError: the core broke a rule of its buses, did not end its bursts, or was not reset.
@@ -80,7 +86,8 @@ def _interrupt(device: RtlDevice, made: RandomProgram, how: Interruption, random
         chosen = [index for index, one in enumerate(made.instructions) if isinstance(one, kind)] or [0]
         start_program(device, made.instructions, made.memory, made.placement)
         device.step(max(0, int(schedule.start[random.choice(chosen)]) + random.randint(-3, 12)))
-        device.surround(Surroundings(seed=random.getrandbits(64), stall_percent=random.choice([0, 50, 90, 98])))
+        percent, stalled = random.choice([0, 50, 90, 98]), random.choice([CHANNELS, ("aw",), _stalled(random)])
+        device.surround(Surroundings(seed=random.getrandbits(64), stall_percent=percent, stalled=stalled))
         device.step(random.randrange(60))
         stopped = "ran" if device.running else "had ended"
     if how is Interruption.PIN_RESET:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from npukit import npzfile
+from npukit.errors import UsageError
 from npukit.npzfile import read_arrays, write_arrays
 
 
@@ -33,3 +34,13 @@ def test_large_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with np.load(path) as loaded:
         for arrays in (found, loaded):
             assert (arrays["x"] == array).all() and (arrays["y"] == array[:1]).all()
+
+
+def test_a_head_that_is_nested_too_deeply(tmp_path: Path) -> None:
+    """Python's parser calls that a lack of memory."""
+    path = tmp_path / "a.npz"
+    text = b"-" * 9000
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+    with pytest.raises(UsageError, match="is not a .npz file of arrays, or it is damaged"):
+        read_arrays(path, lambda *_: None)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,8 +110,9 @@ def test_the_simulator_resets_alike() -> None:
         ("bursts", 0, "bursts must be from 1 to 4096, not 0"),
         ("errors_per_mille", 1001, "errors_per_mille must be from 0 to 1000, not 1001"),
         ("errors_per_mille", True, "errors_per_mille must be from 0 to 1000, not True"),
+        ("stalled", ("aw", "x"), "what can be stalled are ar, r, aw, w, b, registers, not 'x'"),
     ],
 )
-def test_surroundings_have_limits(field: str, value: int, message: str) -> None:
+def test_surroundings_have_limits(field: str, value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Surroundings(seed=0, **{field: value})
