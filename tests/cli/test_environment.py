@@ -31,8 +31,9 @@ COMMAND = [sys.executable, "-m", "npukit"]
 
 
 def interruptible() -> None:
-    """In a child: a shell has its background jobs ignore SIGINT, and what they start, too."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """In a child: a shell lets its background jobs ignore SIGINT, nohup SIGHUP, and what they start does so, too."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture
