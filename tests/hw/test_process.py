@@ -19,6 +19,10 @@ echo $! >> "$PIDS"
 echo $$ >> "$PIDS"
 """
 """A shell script that starts four processes in all, and says which."""
+ALL = """
+while [ "$(wc -l < "$PIDS")" -lt 4 ]; do sleep 0.02; done
+"""
+"""Waits until it has said so."""
 KILLED = """
 import os, sys
 from pathlib import Path
@@ -72,7 +76,7 @@ def test_what_a_tool_leaves_running_ends_with_it(tmp_path: Path, monkeypatch: py
     pids = tmp_path / "pids"
     monkeypatch.setenv("PIDS", str(pids))
     begin = time.monotonic()
-    assert run_command([SHELL, "-c", TREE + "echo done; exit 5"], limit=60) == (5, "done\n")
+    assert run_command([SHELL, "-c", TREE + ALL + "echo done; exit 5"], limit=60) == (5, "done\n")
     assert time.monotonic() - begin < 30 and ended(started(pids))
     with pytest.raises(FileNotFoundError):
         run_command([SHELL, "-c", "true"], tmp_path / "none")
