@@ -3,7 +3,7 @@
 What is seen there serves as well: which operators the model comes to once ONNX Runtime has optimised it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,18 +54,24 @@ def _look(work: Any, model: onnx.ModelProto) -> dict[str, str]:
     return answer["operators"]
 
 
-def _first_look(model: onnx.ModelProto, folder: Path) -> Mapping[str, Any]:
+def _answer(find: Callable[[], dict[str, str]]) -> dict[str, Any]:
+    """What the other process answers: what it finds, or why ONNX Runtime refuses the model."""
     try:
-        return {"operators": optimise(model, folder)[0], "error": None}
+        return {"operators": find(), "error": None}
     except HostError as error:
         return {"operators": {}, "error": str(error)}
 
 
-def _layout_look(model: onnx.ModelProto, folder: Path) -> Mapping[str, Any]:
-    try:
-        graph, _ = _optimised(model, folder, onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL)
-    except HostError as error:
-        return {"operators": {}, "error": str(error)}
+def _first_look(model: onnx.ModelProto, folder: Path) -> dict[str, Any]:
+    return _answer(lambda: optimise(model, folder)[0])
+
+
+def _layout_look(model: onnx.ModelProto, folder: Path) -> dict[str, Any]:
+    return _answer(lambda: _computations(model, folder))
+
+
+def _computations(model: onnx.ModelProto, folder: Path) -> dict[str, str]:
+    graph, _ = _optimised(model, folder, onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL)
     producers = {name: node for node in graph.node for name in node.output if name}
     found = {}
     for name, node in producers.items():
@@ -73,16 +79,17 @@ def _layout_look(model: onnx.ModelProto, folder: Path) -> Mapping[str, Any]:
             node = producers.get(node.input[0])
         if node is not None:
             found[name] = _computation(node)
-    return {"operators": found, "error": None}
+    return found
 
 
 def _computation(node: onnx.NodeProto) -> str:
     """What decides in which order a node rounds; elementwise operators round once, however channels lie."""
     activation = next((one.s.decode() for one in node.attribute if one.name == "activation"), "")
-    summed = node.op_type.removeprefix("Fused") == "Conv" or node.op_type.endswith("Pool")
-    blocks = " in blocks of channels" if summed and node.domain == _LAYOUT else ""
-    inputs = f" of {len(node.input)} inputs" if summed else ""
-    return f"{activation}({node.op_type.removeprefix('Fused')}{blocks}{inputs})"
+    text = node.op_type.removeprefix("Fused")
+    if text == "Conv" or text.endswith("Pool"):
+        blocks = " in blocks of channels" if node.domain == _LAYOUT else ""
+        text += f" of {len(node.input)} inputs{blocks}"
+    return f"{text} with {activation}" if activation else text
 
 
 def optimise(model: onnx.ModelProto, folder: Path) -> tuple[dict[str, str], onnxruntime.InferenceSession]:
