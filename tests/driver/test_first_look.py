@@ -6,7 +6,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,6 +16,7 @@ import pytest
 from npukit.compiler.errors import ModelError
 from npukit.compiler.oracle import integer_tensors
 from npukit.driver import apart
+from npukit.driver import first_look as looks
 from npukit.driver.executor import ArtifactError, Executor
 from npukit.driver.first_look import CrashError, first_look
 from npukit.driver.host import HostError
@@ -24,8 +27,13 @@ from onnx import TensorProto, helper, numpy_helper
 from npukit import zoo
 
 
-def crashing() -> onnx.ModelProto:
-    """A model of which ONNX Runtime 1.31 reads a zero point that is not there."""
+def dies(model: onnx.ModelProto, folder: Path) -> Any:
+    """A look in which ONNX Runtime crashes, on every machine."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def misread() -> onnx.ModelProto:
+    """A model of which ONNX Runtime 1.31 reads a zero point that is not there: on many machines it crashes."""
     constants = [
         numpy_helper.from_array(np.array(0.1, np.float32), "scale"),
         numpy_helper.from_array(np.zeros(0, np.int8), "none"),
@@ -43,7 +51,7 @@ def crashing() -> onnx.ModelProto:
     ]
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 4, 4]) for name in "xy"]
     graph = helper.make_graph(
-        nodes, "crashing", inputs, [helper.make_tensor_value_info("out", TensorProto.FLOAT, [1, 8, 4, 4])], constants
+        nodes, "misread", inputs, [helper.make_tensor_value_info("out", TensorProto.FLOAT, [1, 8, 4, 4])], constants
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
@@ -67,11 +75,33 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     assert set(taken) == {request.param}
 
 
-def test_a_crash_ends_the_other_process_alone(way: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(CrashError, match=r"^ONNX Runtime crashes on the model \(SIG\w+\)$"):
-        first_look(crashing())
-    with pytest.raises(ModelError, match=r"^ONNX Runtime crashes on the model \(SIG\w+\)$"):
-        integer_tensors(crashing())
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new process finds functions of this module."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+@pytest.fixture
+def crash(importable: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime crashes on each model that it is to look at."""
+    monkeypatch.setattr(looks, "_first_look", dies)
+
+
+@pytest.mark.usefixtures("crash")
+def test_a_crash_ends_the_other_process_alone(way: str) -> None:
+    model = onnx.load_from_string(zoo.load("digits"))
+    with pytest.raises(CrashError, match=r"^ONNX Runtime crashes on the model \(SIGSEGV\)$"):
+        first_look(model)
+    with pytest.raises(ModelError, match=r"^ONNX Runtime crashes on the model \(SIGSEGV\)$"):
+        integer_tensors(model)
+
+
+def test_what_onnx_runtime_reads_that_is_not_there(way: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whether that crashes depends on the machine; that this process goes on, and says nothing itself, does not."""
+    with suppress(CrashError):
+        first_look(misread())
+    with suppress(ModelError):
+        integer_tensors(misread())
     assert capfd.readouterr().out == ""
 
 
@@ -84,19 +114,21 @@ def test_what_it_finds(way: str) -> None:
     assert not isinstance(caught.value, CrashError)
 
 
+@pytest.mark.usefixtures("crash")
 def test_a_compiled_model_whose_rest_crashes(way: str) -> None:
     """What stays in ONNX Runtime of a file that anybody can have written."""
     with pytest.raises(ArtifactError, match=r"the part of the model that stays: ONNX Runtime crashes on the model"):
-        Executor(crashing(), SimDevice(PRESETS["int8-4x4"]))
+        Executor(misread(), SimDevice(PRESETS["int8-4x4"]))
 
 
-def test_children_that_nobody_waits_for() -> None:
+def test_children_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A parent may have told the system to take its children itself; then their status is not known."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         assert first_look(onnx.load_from_string(zoo.load("digits")))
+        monkeypatch.setattr(looks, "_first_look", dies)
         with pytest.raises(CrashError):
-            first_look(crashing())
+            first_look(onnx.load_from_string(zoo.load("digits")))
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -135,9 +167,10 @@ def test_what_lies_in_the_working_folder_is_not_imported(tmp_path: Path, monkeyp
         thread.join()
 
 
+@pytest.mark.usefixtures("importable")
 def test_an_answer_that_cannot_be_written(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """That is no crash of ONNX Runtime."""
-    with pytest.raises(OSError, match="the process that looks at the model ended with exit code 1"):
+    with pytest.raises(OSError, match=r"process that looks at the model ended with exit code 1(: IsADirectory.*)?$"):
         apart.run_apart(no_answer, onnx.ModelProto())
 
 
