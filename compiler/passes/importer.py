@@ -1,6 +1,6 @@
 """import: an ONNX file as an onnx-ir graph with static shapes, or one clear sentence why not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from npukit.compiler.bfloat16_models import without_bfloat16
 from npukit.compiler.errors import ModelError
 from npukit.driver.apart import Crash, run_apart
 
-__all__ = ["MAX_OPSET", "ImportPass", "load_model", "with_shapes"]
+__all__ = ["MAX_OPSET", "ImportPass", "external_files", "load_model", "with_shapes"]
 
 MAX_OPSET = 26
 MAX_IR_VERSION = 13
@@ -57,25 +57,36 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
 
 def _refuse_external_data(model: onnx.ModelProto) -> None:
     """A model without a file has no folder, and libraries would take the data from the working folder."""
-    outside = _tensor_outside(model)
+    outside = next(_tensors_outside(model), None)
     if outside is not None:
         raise ModelError(
-            f"the data of tensor {outside} lie in another file, and a model that comes as bytes or as a proto has no "
-            "folder: give the model's path, or load it with onnx.load, which reads them"
+            f"the data of tensor {outside.name!r} lie in another file, and a model that comes as bytes or as a proto "
+            "has no folder: give the model's path, or load it with onnx.load, which reads them"
         )
 
 
-def _tensor_outside(message: Any) -> str | None:
-    """Name of a tensor whose data lie in another file."""
+def external_files(model: str | Path) -> list[Path]:
+    """The files beside a model in which its tensors' data lie; none where no model can be read, which is said later."""
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(Path(model).read_bytes())
+    except Exception:  # protobuf's DecodeError, whose class depends on the backend, and what the system refuses
+        return []
+    entries = (entry for tensor in _tensors_outside(proto) for entry in tensor.external_data)
+    locations = dict.fromkeys(entry.value for entry in entries if entry.key == "location")
+    return [Path(model).parent / location for location in locations]
+
+
+def _tensors_outside(message: Any) -> Iterator[onnx.TensorProto]:
+    """Tensors whose data lie in other files."""
     if isinstance(message, onnx.TensorProto):
-        return repr(message.name) if message.data_location == onnx.TensorProto.EXTERNAL else None
+        if message.data_location == onnx.TensorProto.EXTERNAL:
+            yield message
+        return
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
             for one in (value,) if hasattr(value, "ListFields") else value:
-                found = _tensor_outside(one)
-                if found is not None:
-                    return found
-    return None
+                yield from _tensors_outside(one)
 
 
 def _not_text(message: Any) -> str | None:

@@ -5,8 +5,10 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from npukit.compiler.passes.importer import external_files
 from npukit.compiler.search import Search
 from npukit.errors import UsageError
 from npukit.isa.config import ConfigError, NpuConfig, load_config
@@ -29,6 +31,7 @@ __all__ = [
     "dram_of",
     "limits_of",
     "min_macs_of",
+    "model_files",
     "print_json",
     "say",
     "say_config",
@@ -135,13 +138,17 @@ def shapes_of(options: argparse.Namespace) -> dict[str, list[int]]:
     return shapes
 
 
+_MODELS = frozenset({"MODEL", "--reference"})
+"""What commands call inputs that are models, whose data may lie in files beside them."""
+
+
 def check_outputs(
     options: argparse.Namespace, outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]
 ) -> None:
     """Refuse before any work outputs that cannot be written, and those that would replace an input or each other.
 
     Args:
-        options: of a command; the file of its `--config` is an input as well.
+        options: of a command; the file of its `--config` is an input as well, and so are a model's files of data.
         outputs: paths by the options that give them; None for an option that is not there.
         inputs: the same of what the command reads.
 
@@ -149,13 +156,20 @@ def check_outputs(
         UsageError: which option, and why.
     """
     given = {name: path for name, path in outputs.items() if path is not None}
-    read = {name: path for name, path in inputs.items() if path is not None}
+    read: dict[str, str | Path] = {name: path for name, path in inputs.items() if path is not None}
+    for name in _MODELS & read.keys():
+        read |= model_files(name, read[name])
     config = getattr(options, "config", None)
     if config is not None and config.endswith(".toml"):
         read["--config"] = config
     for path in given.values():
         check_writable(path)
     check_apart(given, read)
+
+
+def model_files(name: str, path: str | Path) -> dict[str, str | Path]:
+    """A model and the files in which its data lie, by what the user is to be told that they are."""
+    return {name: path, **{f"data file {k} of {name},": one for k, one in enumerate(external_files(path), 1)}}
 
 
 def chosen_config(options: argparse.Namespace, default: NpuConfig | None = None) -> NpuConfig:

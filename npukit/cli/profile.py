@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from npukit.cli.common import dram_json, print_json, say, shape_text
+from npukit.cli.common import dram_json, model_files, print_json, say, shape_text
 from npukit.cli.report import layer_table
 from npukit.cli.timing_session import add_session_options, timing_session
 from npukit.errors import UsageError
@@ -44,8 +44,9 @@ def add_parsers(commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     folder = Path(options.output)
     check_folder(folder)
+    read = model_files("MODEL", options.model)
     for name in _FILES:
-        check_apart({"-o": folder / name}, {"MODEL": options.model})
+        check_apart({"-o": folder / name}, read)
     session, config = timing_session(options)
     if not session.programs:
         raise UsageError(f"nothing of {options.model} runs on the accelerator: npukit check says why")

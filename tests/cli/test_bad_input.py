@@ -586,17 +586,27 @@ def test_output_that_is_an_input(npukit, small, compiled, program, tmp_path, mon
     names = {"model.onnx": small, "compiled.onnx": compiled, "p.npu": program, "p.asm": program, "in.npz": small}
     for name, source in names.items():
         (tmp_path / name).write_bytes(source.read_bytes())
+    onnx.save_model(
+        onnx.load(small), str(tmp_path / "large.onnx"), save_as_external_data=True, size_threshold=0,
+        location="weights.bin",
+    )  # fmt: skip
     (tmp_path / "mine.toml").write_text("")
     (tmp_path / "link").symlink_to("model.onnx")
     (tmp_path / "hard").hardlink_to(tmp_path / "compiled.onnx")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "summary.json").symlink_to(tmp_path / "model.onnx")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "summary.json").symlink_to(tmp_path / "weights.bin")
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     monkeypatch.chdir(tmp_path)
     for words, message in (
         ("compile model.onnx -o model.onnx", "-o model.onnx is the same file as MODEL model.onnx, which would be lost"),
         ("compile model.onnx -o ./out/../model.onnx", "is the same file as MODEL model.onnx"),
         ("compile link -o model.onnx", "-o model.onnx is the same file as MODEL link"),
+        ("compile large.onnx -o weights.bin", "-o weights.bin is the same file as data file 1 of MODEL, weights.bin"),
+        ("run large.onnx --output weights.bin", "--output weights.bin is the same file as data file 1 of MODEL"),
+        ("run compiled.onnx --compare --reference large.onnx --output weights.bin", "data file 1 of --reference, "),
+        ("profile large.onnx -o data", "-o data/summary.json is the same file as data file 1 of MODEL, weights.bin"),
         ("compile model.onnx --config mine.toml -o mine.toml", "-o mine.toml is the same file as --config mine.toml"),
         ("verilog --config mine.toml -o mine.toml", "-o mine.toml is the same file as --config mine.toml"),
         ("run model.onnx --output link", "--output link is the same file as MODEL model.onnx"),
