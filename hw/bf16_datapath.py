@@ -6,6 +6,7 @@ the lanes then; they leave them 12 cycles later, are collected into the result w
 """
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data
 from amaranth.lib.memory import Memory as Ram
 from amaranth.utils import exact_log2
 from npukit.hw.bf16 import (
@@ -18,18 +19,29 @@ from npukit.hw.bf16 import (
     stored,
 )
 from npukit.hw.delay import delay, delay_in_memory
-from npukit.hw.vector_base import OPERANDS, VectorDatapath, is_one_of
+from npukit.hw.pipeline import Pipeline, Staged
+from npukit.hw.vector_base import OPERANDS, WINDOW, VectorDatapath, is_one_of, lane_group_bits
+from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Operation
 from npukit.isa.timing import ADDER_LATENCY, Timing
 
 __all__ = ["Bf16VectorDatapath"]
 
-_WINDOW = 3
-"""Cycles from a pass to the words of its window."""
-_PRODUCTS = _WINDOW + Bf16Multiplier.latency
+_PRODUCTS = WINDOW + Bf16Multiplier.latency
+"""Cycles from a pass to its products."""
 ONE, MINUS_INFINITY = 0x3F800000, 0xFF800000
 _WHOLE_WORD = (Operation.COPY, Operation.CONVERT, Operation.FILL)
 _TWO_SOURCES = (Operation.ADD, Operation.MULTIPLY)
+
+
+def _adding(place_bits: int) -> data.StructLayout:
+    """Which sum a pass adds to, and how."""
+    return data.StructLayout({"place": place_bits, "operation": Operation, "first": 1})
+
+
+def _collected(config: NpuConfig) -> data.StructLayout:
+    """What says where a pass's lanes go in the result word."""
+    return data.StructLayout({"operation": Operation, "lane_group": lane_group_bits(config)})
 
 
 class Bf16VectorDatapath(VectorDatapath):
@@ -44,14 +56,12 @@ class Bf16VectorDatapath(VectorDatapath):
         collect_at = limited_at + 1
         assert Float32Adder.latency == ADDER_LATENCY and Timing(config).vector_latency == collect_at + 2
 
-        descriptors, biases = self._descriptors(m), self._parameter(m, 0, OPERANDS)
-        from_acc = delay(m, self.from_acc, OPERANDS, "from_acc")
-        operation = delay(m, self.operation, OPERANDS, "operation")
-        group = delay(m, self.lane_group, OPERANDS, "group")
-        descriptor = descriptors[delay(m, self.descriptor_index, OPERANDS, "descriptor_index")]
-        to_acc = delay(m, self.to_acc, OPERANDS, "to_acc")
-        field = self._descriptor_reader(m, descriptor, operation)
-        a, b = self._operands(m, from_acc)
+        control = Pipeline(m).value(0, self.control, "control")
+        present = control.at(OPERANDS)
+        operation, group, to_acc = present.operation, present.lane_group, present.to_acc
+        biases = self._parameter(m, control, 0, OPERANDS)
+        field = self._descriptor_reader(m, self._descriptors(m)[present.descriptor_index], operation)
+        a, b = self._operands(m, control)
 
         # what does not apply changes nothing: * 1, + 0, no limits
         summed = (operation == Operation.SUM) & ~to_acc
@@ -81,7 +91,7 @@ class Bf16VectorDatapath(VectorDatapath):
             addends.append(Mux(operation == Operation.ADD, other, Mux(biased, bias, Const(0, 32))))
         low, high = (Mux(no_limit, CANONICAL_NAN, field(name)) for name in ("low", "high"))
 
-        sums = self._accumulate(m, single)
+        sums = self._accumulate(m, control, single)
         late_single = delay_in_memory(m, Cat(*single), sums_at - OPERANDS, "single_late")
         late_factor = delay_in_memory(m, Cat(*factors), sums_at - OPERANDS, "factor_late")
         late_addend = delay_in_memory(m, Cat(*addends), added_at - OPERANDS, "addend_late")
@@ -113,28 +123,33 @@ class Bf16VectorDatapath(VectorDatapath):
     def _extend(self, m: Module, value: Value, name: str) -> Value:
         return Cat(Const(0, 16), value)
 
-    def _accumulate(self, m: Module, single: list[Signal]) -> list[Value]:
+    def _accumulate(self, m: Module, control: Staged, single: list[Signal]) -> list[Value]:
         """Each lane's sum, or maximum, with this pass's terms, when all of them are added."""
         config = self._config
         lanes, taps = config.vector_lanes, config.vector_taps
-        selected, weights = self._window(m), self._taps(m)
+        selected, weights = self._window(m, control), self._taps(m, control)
         end = _PRODUCTS + ADDER_LATENCY * taps
 
         # the sums as they were: written when complete, read a cycle before the first product
         passes = config.array // lanes
-        place = Cat(self.lane_group[: exact_log2(passes)], self.sum_place)
+        place = Cat(self.control.lane_group[: exact_log2(passes)], self.control.window.sum_place)
         m.submodules.sums = ram = Ram(shape=32 * lanes, depth=1 << len(place), init=[])
         write, read = ram.write_port(), ram.read_port()
-        payload = delay_in_memory(m, Cat(place, self.operation, self.first), _PRODUCTS - 1, "sums_control")
-        place_read, operation, first = payload[: len(place)], payload[len(place) : -1], payload[-1]
-        maximum = delay(m, operation == Operation.MAX, 1, "maximum")
-        summing = delay(m, operation == Operation.SUM, 1, "summing")
-        first = delay(m, first, 1, "first")
+        begun = Signal(_adding(len(place)))
+        m.d.comb += [
+            begun.place.eq(place),
+            begun.operation.eq(self.control.operation),
+            begun.first.eq(self.control.window.first),
+        ]
+        reading = data.View(begun.shape(), delay_in_memory(m, begun.as_value(), _PRODUCTS - 1, "sums_control"))
+        maximum = delay(m, reading.operation == Operation.MAX, 1, "maximum")
+        summing = delay(m, reading.operation == Operation.SUM, 1, "summing")
+        first = delay(m, reading.first, 1, "first")
         m.d.comb += [
             read.en.eq(1),
-            read.addr.eq(place_read),
-            write.en.eq(delay(m, self.passing, end, "summed")),
-            write.addr.eq(delay_in_memory(m, place_read, end - (_PRODUCTS - 1), "place_late")),
+            read.addr.eq(reading.place),
+            write.en.eq(delay(m, self.control.passing, end, "summed")),
+            write.addr.eq(delay_in_memory(m, reading.place, end - (_PRODUCTS - 1), "place_late")),
         ]
         results = []
         for k in range(lanes):
@@ -169,11 +184,16 @@ class Bf16VectorDatapath(VectorDatapath):
     def _collect(self, m: Module, results: list[Value], whole: Value, cycle: int) -> None:
         """Put this pass's lanes into the result word, and round it."""
         config = self._config
-        control = delay_in_memory(m, Cat(self.operation, self.lane_group), cycle, "collect")
-        operation, group = control[:4], control[4 : 4 + self._lane_bits]
+        collected = Signal(_collected(config))
+        m.d.comb += [
+            collected.operation.eq(self.control.operation),
+            collected.lane_group.eq(self.control.lane_group),
+        ]
+        late = data.View(collected.shape(), delay_in_memory(m, collected.as_value(), cycle, "collect"))
+        operation, group = late.operation, late.lane_group
         word = Signal(8 * config.wide_word_bytes, reset_less=True)
         two, is_whole = is_one_of(operation, _TWO_SOURCES), is_one_of(operation, _WHOLE_WORD)
-        with m.If(delay(m, self.passing, cycle, "collecting")):
+        with m.If(delay(m, self.control.passing, cycle, "collecting")):
             for element in range(config.array):
                 target = word.word_select(element, 32)
                 with m.If(is_whole):

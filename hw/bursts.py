@@ -1,16 +1,23 @@
 """Bursts of a LOAD or STORE: planes of rows, cut at `max_burst` beats and at 4 KiB."""
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 from npukit.isa.config import NpuConfig
 
-__all__ = ["BurstGenerator", "address_bits", "bytes_of", "last_byte_of"]
+__all__ = [
+    "BEAT_BITS", "BurstGenerator", "address_bits", "burst_layout", "bytes_of", "last_byte_of", "rows_layout",
+]  # fmt: skip
+
+BEAT_BITS = 8
+"""Of a burst's number of beats, less one, as AXI4 has it."""
 
 _WORD_BITS = 37
 """Of an address in words: 32, and room for 4096 rows and planes of the longest strides."""
 _PAGE = 12
+_ROW_BITS = 25
+"""Of a row's number of bytes, less one."""
 
 
 def address_bits(config: NpuConfig) -> int:
@@ -18,60 +25,69 @@ def address_bits(config: NpuConfig) -> int:
     return _WORD_BITS + exact_log2(config.word_bytes)
 
 
+def burst_layout(config: NpuConfig) -> data.StructLayout:
+    """A burst to ask for.
+
+    address: its first byte. beats: its beats - 1. last: none follows of the same instruction. outside: its row ends
+    past the limit register.
+    """
+    return data.StructLayout({"address": address_bits(config), "beats": BEAT_BITS, "last": 1, "outside": 1})
+
+
+def rows_layout(config: NpuConfig) -> data.StructLayout:
+    """Planes of rows of bytes: their numbers, each less one, and from each to the next, in bytes."""
+    bits = address_bits(config)
+    return data.StructLayout(
+        {"planes": 12, "rows": 12, "bytes": _ROW_BITS, "plane_stride": bits, "row_stride": bits}
+    )
+
+
 class BurstGenerator(wiring.Component):
-    """Presents one burst a cycle from the cycle after `load` on; `take` moves to the next.
+    """Presents one burst a cycle from the cycle after `load` on.
 
     Members:
-        load: with start, bytes, rows, planes (counts - 1) and strides; nothing is presented then. All but the
-            start stay until `valid` falls.
-        valid: a burst is presented; address: its first byte; beats: its beats - 1; last: none follows.
-        outside: the burst's row ends past `limit`.
+        load: with `start`, the first byte; nothing is presented then. rows: stays until no burst is left. limit: of
+            what the rows may reach.
+        bursts: stream out.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self._bus, self._most = config.bus_bytes, config.max_burst
-        self._bits = bits = address_bits(config)
+        self._bits = address_bits(config)
         super().__init__(
             {
                 "load": In(1),
-                "planes": In(12),
-                "rows": In(12),
-                "bytes": In(25),
-                "start": In(bits),
-                "plane_stride": In(bits),
-                "row_stride": In(bits),
+                "start": In(self._bits),
+                "rows": In(rows_layout(config)),
                 "limit": In(64),
-                "valid": Out(1),
-                "address": Out(bits),
-                "beats": Out(8),
-                "last": Out(1),
-                "outside": Out(1),
-                "take": In(1),
+                "bursts": Out(stream.Signature(burst_layout(config))),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         bus_bits = exact_log2(self._bus)
-        left, size, row_done = Signal(25), Signal(_PAGE), Signal()
+        burst, valid, take = self.bursts.payload, self.bursts.valid, Signal()
+        left, size, row_done = Signal(_ROW_BITS), Signal(_PAGE), Signal()
         """Bytes of the row from this burst on, and of this burst, less one each: no sum, but for the addresses."""
         last_of_all = Signal()
         """The present row is the last one."""
         m.d.comb += [
-            self.beats.eq((self.address[:bus_bits] + size) >> bus_bits),
-            self.last.eq(row_done & last_of_all),
+            take.eq(valid & self.bursts.ready),
+            burst.beats.eq((burst.address[:bus_bits] + size) >> bus_bits),
+            burst.last.eq(row_done & last_of_all),
         ]
-        row_start, row_is_last = self._rows_ahead(m, row_done)
+        row_start, row_is_last = self._rows_ahead(m, take & row_done)
 
         # what follows: the next burst of the row, or a row's first. That nothing is presented says that it is the
         # very first, as `load` comes too late to choose with
-        new_row = ~self.valid | row_done
-        following, next_left, next_size = Signal(self._bits), Signal(25), Signal.like(size)
+        new_row = ~valid | row_done
+        following, next_left, next_size = Signal(self._bits), Signal.like(left), Signal.like(size)
         less = Cat(~size, 1).as_signed()
         """The burst's bytes as a negative number."""
         m.d.comb += [
-            following.eq(Mux(new_row, row_start, self.address - less)),
-            next_left.eq(Mux(new_row, self.bytes, left + less)),
+            following.eq(Mux(new_row, row_start, burst.address - less)),
+            next_left.eq(Mux(new_row, self.rows.bytes, left + less)),
         ]
         # bytes up to the longest burst's end or the page's, whichever comes first
         longest = (self._most << bus_bits) - 1
@@ -82,43 +98,44 @@ class BurstGenerator(wiring.Component):
         next_done = in_page & (next_left <= to_longest)
         m.d.comb += next_size.eq(Mux(next_done, next_left, Mux(page_first, ~following[:_PAGE], to_longest)))
         # while nothing is presented, the first burst is made anew in each cycle: `load` comes late, and presents it
-        with m.If(self.take | ~self.valid):
+        with m.If(take | ~valid):
             m.d.sync += [
-                self.address.eq(following),
+                burst.address.eq(following),
                 left.eq(next_left),
                 size.eq(next_size),
                 row_done.eq(next_done),
             ]
             with m.If(new_row):
                 m.d.sync += [
-                    self.outside.eq(row_start + self.bytes >= self.limit),
+                    burst.outside.eq(row_start + self.rows.bytes >= self.limit),
                     last_of_all.eq(row_is_last),
                 ]
-        with m.If(self.take & self.last):
-            m.d.sync += self.valid.eq(0)
+        with m.If(take & burst.last):
+            m.d.sync += valid.eq(0)
         with m.If(self.load):
-            m.d.sync += self.valid.eq(1)
+            m.d.sync += valid.eq(1)
         return m
 
-    def _rows_ahead(self, m: Module, row_done: Value) -> tuple[Value, Value]:
+    def _rows_ahead(self, m: Module, row_taken: Value) -> tuple[Value, Value]:
         """Start of the row that follows, and whether it is the last one. Before the first, that is the first.
 
         A row's start is computed while the row before it is presented, the second one's with the first's.
         """
+        given, valid = self.rows, self.bursts.valid
         ahead, plane_ahead = Signal(self._bits), Signal(self._bits)
-        rows_left, planes_left = Signal(12), Signal(12)
+        rows_left, planes_left = Signal.like(given.rows), Signal.like(given.planes)
         """Rows of its plane, and planes, behind the row whose start is `ahead`."""
-        start = Mux(self.valid, ahead, self.start)
-        plane_start = Mux(self.valid, plane_ahead, self.start)
-        rows, planes = Mux(self.valid, rows_left, self.rows), Mux(self.valid, planes_left, self.planes)
+        start = Mux(valid, ahead, self.start)
+        plane_start = Mux(valid, plane_ahead, self.start)
+        rows, planes = Mux(valid, rows_left, given.rows), Mux(valid, planes_left, given.planes)
         last_row = rows == 0
         moved = Signal(self._bits, name="moved")
-        m.d.comb += moved.eq(Mux(last_row, plane_start, start) + Mux(last_row, self.plane_stride, self.row_stride))
-        with m.If(~self.valid | (self.take & row_done)):
-            m.d.sync += [ahead.eq(moved), rows_left.eq(Mux(last_row, self.rows, rows - 1)), planes_left.eq(planes)]
+        m.d.comb += moved.eq(Mux(last_row, plane_start, start) + Mux(last_row, given.plane_stride, given.row_stride))
+        with m.If(~valid | row_taken):
+            m.d.sync += [ahead.eq(moved), rows_left.eq(Mux(last_row, given.rows, rows - 1)), planes_left.eq(planes)]
             with m.If(last_row):
                 m.d.sync += planes_left.eq(planes - 1)
-            with m.If(~self.valid | last_row):
+            with m.If(~valid | last_row):
                 m.d.sync += plane_ahead.eq(Mux(last_row, moved, plane_start))
         return start, last_row & (planes == 0)
 

@@ -1,7 +1,7 @@
 """Performance counters."""
 
 from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from npukit.isa.registers import COUNTERS
@@ -12,13 +12,14 @@ _WIDTH = 64
 
 
 class Counters(wiring.Component):
-    """A 64-bit counter for each name of `isa.registers.COUNTERS`: it counts cycles in which `<name>` is high while
-    `count` is, all of it a cycle late, as what is counted ends long paths.
+    """A 64-bit counter for each name of `isa.registers.COUNTERS`: it counts cycles in which the event of that name is
+    high while `count` is, all of it a cycle late, as what is counted ends long paths.
 
     Totals lie in a small memory. Each counter gathers in a few bits of its own, which one adder takes to the totals, a
     counter a cycle in turn. A reader has the adder for its cycle, so that a value is whole at any time.
 
     Members:
+        events: in, a bit for each counter, by its name.
         clear: all to 0.
         reading, index, value: the counter's value, a cycle later; at most every other cycle.
     """
@@ -32,7 +33,7 @@ class Counters(wiring.Component):
                 "reading": In(1),
                 "index": In(range(len(COUNTERS))),
                 "value": Out(_WIDTH),
-                **{name: In(1) for name in self._names},
+                "events": In(data.StructLayout(dict.fromkeys(self._names, 1))),
             }
         )
 
@@ -70,7 +71,7 @@ class Counters(wiring.Component):
         m.d.sync += clear.eq(self.clear)
         for one, name, more in zip(chosen, self._names, gathered, strict=True):
             event = Signal(name=f"event_{name}")
-            m.d.sync += event.eq(self.count & getattr(self, name))
+            m.d.sync += event.eq(self.count & self.events[name])
             taken = ~looking & one
             m.d.sync += more.eq(Mux(taken, 0, more) + event)
         with m.If(clear):

@@ -1,16 +1,24 @@
 """FETCH: instructions from DRAM to the engines' queues, and END."""
 
 from amaranth import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
+from npukit.hw.bursts import BEAT_BITS
 from npukit.hw.legality import refused
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, INSTRUCTION_BITS, OPCODE_FIELD, OPCODES, End
 from npukit.isa.timing import INSTRUCTION_BYTES, Timing
 
-__all__ = ["FetchUnit"]
+__all__ = ["FetchUnit", "InstructionBurst"]
+
+
+class InstructionBurst(data.Struct):
+    """A burst of instructions: its first byte, from the program's start, and its beats - 1."""
+
+    offset: 32 + exact_log2(INSTRUCTION_BYTES)
+    beats: BEAT_BITS
 
 
 class FetchUnit(wiring.Component):
@@ -19,11 +27,10 @@ class FetchUnit(wiring.Component):
     Members:
         start: begin with instruction 0; running: from the next cycle until done.
         length: instructions of the program, END included.
-        request_valid, request_offset, request_beats, request_take: the burst presented, as bytes from the
-            program's start.
-        beat_valid, beat_data: read data that belong to FETCH; always taken.
-        instruction, push, ready: the instruction handed on, to which engine, and which queues have room.
-        idle: all queues and engines are empty. stop: an error; nothing is asked for or handed on any more.
+        requests: stream out, bursts to read.
+        beats: stream in, read data that belong to FETCH.
+        queues: streams out, one for each engine: the oldest instruction goes to its own.
+        idle: all queues and engines are empty. stop: an error; nothing more is taken of either.
         quiet: no burst is outstanding, so that an error may end the run.
         done: END completes in this cycle. stall: a cycle for the counter `fetch_stall`.
         illegal, missing_end: errors. index: number of the instruction that is next to be handed on;
@@ -37,15 +44,9 @@ class FetchUnit(wiring.Component):
                 "start": In(1),
                 "length": In(32),
                 "running": Out(1),
-                "request_valid": Out(1),
-                "request_offset": Out(37),
-                "request_beats": Out(8),
-                "request_take": In(1),
-                "beat_valid": In(1),
-                "beat_data": In(8 * config.bus_bytes),
-                "instruction": Out(INSTRUCTION_BITS),
-                "push": Out(len(ENGINES)),
-                "ready": In(len(ENGINES)),
+                "requests": Out(stream.Signature(InstructionBurst)),
+                "beats": In(stream.Signature(8 * config.bus_bytes, always_ready=True)),
+                "queues": Out(stream.Signature(INSTRUCTION_BITS)).array(len(ENGINES)),
                 "idle": In(1),
                 "stop": In(1),
                 "quiet": In(1),
@@ -72,25 +73,29 @@ class FetchUnit(wiring.Component):
         """There is none behind the oldest."""
         held, there = Signal(range(capacity + 1)), Signal(range(capacity + 1))
         """Instructions asked for, arrived, and not handed on."""
-        want, fits = Signal(range(burst + 1)), Signal()
-        """How many come next, and whether there is room for them: registers, as requests end long paths."""
+        want, fits, asks = Signal(range(burst + 1)), Signal(), Signal()
+        """How many come next, and whether there is room for them: registers, as requests end long paths. With `asks`,
+        their burst is taken."""
         m.d.comb += [
-            self.request_valid.eq(active & ~self.stop & fits),
-            self.request_offset.eq(asked << 5),
-            self.request_beats.eq(((want * INSTRUCTION_BYTES + (bus - 1)) >> exact_log2(bus)) - 1),
+            self.requests.valid.eq(active & fits),
+            self.requests.payload.offset.eq(asked * INSTRUCTION_BYTES),
+            self.requests.payload.beats.eq(((want * INSTRUCTION_BYTES + (bus - 1)) >> exact_log2(bus)) - 1),
+            asks.eq(self.requests.valid & self.requests.ready),
             self.index.eq(dispatched),
             self.beat_index.eq(arrived),
         ]
         m.d.sync += active.eq(self.running & ~self.done)
-        taken, gone = Mux(self.request_take, want, 0), self.push.any()
-        self._ask(m, left, held, gone, want, fits)
-        with m.If(self.request_take):
+        gone = Cat(queue.valid & queue.ready for queue in self.queues).any()
+        taken = Mux(asks, want, 0)
+        self._ask(m, asks, left, held, gone, want, fits)
+        with m.If(asks):
             m.d.sync += [asked.eq(asked + want), left.eq(left - want)]
 
         newest = Signal(range(burst + 1))
         """Instructions that this cycle's beat completes."""
         oldest = Signal(range(capacity))
-        self._buffer(m, capacity, newest, oldest, coming)
+        instruction = Signal(INSTRUCTION_BITS)
+        m.d.comb += instruction.eq(self._buffer(m, capacity, newest, oldest, coming))
         m.d.sync += [
             arrived.eq(arrived + newest),
             coming.eq(coming - newest),
@@ -100,7 +105,7 @@ class FetchUnit(wiring.Component):
 
         # hand on the oldest
         present, is_end, known = Signal(), Signal(), Signal()
-        opcode = self.instruction[: OPCODE_FIELD.width]
+        opcode = instruction[: OPCODE_FIELD.width]
         wanted = Signal(len(ENGINES))
         m.d.comb += [
             present.eq(self.running & (there != 0)),
@@ -111,13 +116,16 @@ class FetchUnit(wiring.Component):
                 with m.If(opcode == kind.opcode):
                     m.d.comb += [wanted.eq(1 << kind.engine), known.eq(1)]
         m.d.comb += [
-            self.illegal.eq(present & refused(self._config, self.instruction)),
+            self.illegal.eq(present & refused(self._config, instruction)),
             self.missing_end.eq(active & ((present & (known | is_end) & (is_end != final)) | (self.length == 0))),
             self.done.eq(self.running & Mux(self.stop, self.quiet, present & is_end & final & self.idle)),
-            self.stall.eq(present & known & ~self.stop & ((wanted & self.ready) == 0)),
+            self.stall.eq(present & known & ~self.stop & ~(wanted & Cat(queue.ready for queue in self.queues)).any()),
         ]
-        with m.If(present & known & ~final & ~self.stop):
-            m.d.comb += self.push.eq(wanted & self.ready)
+        for queue, mine in zip(self.queues, wanted, strict=True):
+            m.d.comb += [
+                queue.payload.eq(instruction),
+                queue.valid.eq(present & known & ~final & mine),
+            ]
         with m.If(gone):
             m.d.sync += [
                 dispatched.eq(dispatched + 1),
@@ -137,7 +145,9 @@ class FetchUnit(wiring.Component):
             ]
         return m
 
-    def _ask(self, m: Module, left: Signal, held: Signal, gone: Value, want: Signal, fits: Signal) -> None:
+    def _ask(
+        self, m: Module, asks: Signal, left: Signal, held: Signal, gone: Value, want: Signal, fits: Signal
+    ) -> None:  # fmt: skip
         """`want` and `fits` of the next cycle, made for each of what may happen in this one."""
         timing = Timing(self._config)
         burst, capacity = timing.fetch_burst, timing.fetch_buffer
@@ -149,13 +159,13 @@ class FetchUnit(wiring.Component):
 
         same = Mux(whole.any(), burst, part)
         after = Mux(whole[1:].any(), burst, Mux(whole[0], part, 0))
-        with m.If(self.request_take):
+        with m.If(asks):
             m.d.sync += [want.eq(after), fits.eq(room(after, held + want))]
         with m.Else():
             m.d.sync += [want.eq(same), fits.eq(room(same, held))]
 
-    def _buffer(self, m: Module, capacity: int, newest: Signal, oldest: Signal, left: Value) -> None:
-        """Small memories side by side, one for each part of an instruction that a beat brings, or, where a beat brings
+    def _buffer(self, m: Module, capacity: int, newest: Signal, oldest: Signal, left: Value) -> Value:
+        """The oldest instruction, of small memories side by side, one for each part of an instruction that a beat brings, or, where a beat brings
         several, for each of those."""
         bus = self._config.bus_bytes
         columns = max(INSTRUCTION_BYTES // bus, bus // INSTRUCTION_BYTES)
@@ -164,7 +174,7 @@ class FetchUnit(wiring.Component):
         rows = capacity // columns if whole else capacity
         row_bits, column_bits = exact_log2(rows), exact_log2(columns)
         place = Signal(row_bits + (0 if whole else column_bits))
-        with m.If(self.beat_valid):
+        with m.If(self.beats.valid):
             m.d.sync += place.eq(place + 1)
             if whole:  # the last beat may be part empty
                 m.d.comb += newest.eq(Mux(left < columns, left, columns))
@@ -178,11 +188,10 @@ class FetchUnit(wiring.Component):
             write, read = memory.write_port(), memory.read_port(domain="comb")
             mine = newest > column if whole else place[:column_bits] == column
             m.d.comb += [
-                write.en.eq(self.beat_valid & mine),
+                write.en.eq(self.beats.valid & mine),
                 write.addr.eq(place if whole else place[column_bits:]),
-                write.data.eq(self.beat_data.word_select(column, width) if whole else self.beat_data),
+                write.data.eq(self.beats.payload.word_select(column, width) if whole else self.beats.payload),
                 read.addr.eq(oldest[column_bits:] if whole else oldest),
             ]
             parts.append(read.data)
-        chosen = Array(parts)[oldest[:column_bits]] if whole and columns > 1 else Cat(*parts)
-        m.d.comb += self.instruction.eq(chosen)
+        return Array(parts)[oldest[:column_bits]] if whole and columns > 1 else Cat(*parts)

@@ -1,24 +1,40 @@
 """VECTOR's int8 datapath: integer sums and maxima, requantisers, two-source lanes, and the table.
 
-A pass of stream cycle c enters the requantisers in c + 7 and the two-source lanes in c + 4, and its lanes of the
-result word are collected in c + 19; the word is written in c + 20, whatever the operation.
+A pass enters the two-source lanes with its operands, or the requantisers with its sums. Its lanes of the result word
+are collected after as many cycles either way, and the word is written in the next one, whatever the operation.
 """
 
 from amaranth import Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import data
 from amaranth.lib.memory import Memory as Ram
 from npukit.hw.delay import delay, delay_in_memory
 from npukit.hw.multiplier import Multiplier
+from npukit.hw.pipeline import Pipeline, Staged
 from npukit.hw.requantize import RequantizeLane
 from npukit.hw.two_source import TwoSourceLane, TwoSourceOperation
-from npukit.hw.vector_base import OPERANDS, VectorDatapath
+from npukit.hw.vector_base import OPERANDS, WINDOW, VectorDatapath, is_one_of, lane_group_bits
+from npukit.hw.vector_loader import WordKind
+from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import operations_of
-from npukit.isa.instructions import Operation
+from npukit.isa.instructions import TWO_SOURCE_OPERATIONS, Operation
 from npukit.isa.timing import TABLE_LOAD_CYCLES, Timing
 
 __all__ = ["Int8VectorDatapath"]
 
-_REQUANTIZE = 7
-_COLLECT = 19
+_TERMS = WINDOW + Multiplier.latency_of(8, 8)
+"""Cycles from a pass to its products."""
+_ADD = _TERMS + 1
+"""To what they come to, which is added to what the lane has."""
+_REQUANTIZE = _ADD + 1
+"""To the sum, which enters the requantisers."""
+_COLLECT = _REQUANTIZE + RequantizeLane.latency
+"""To the lanes of the result word."""
+assert _COLLECT == OPERANDS + TwoSourceLane.latency
+
+
+def _collected(config: NpuConfig) -> data.StructLayout:
+    """What says where a pass's lanes go in the result word."""
+    return data.StructLayout({"operation": Operation, "lane_group": lane_group_bits(config), "to_acc": 1})
 
 
 class Int8VectorDatapath(VectorDatapath):
@@ -30,19 +46,16 @@ class Int8VectorDatapath(VectorDatapath):
         timing = Timing(config)
         assert timing.vector_latency == _COLLECT + 1
         lanes, two_lanes = config.vector_lanes, config.fma_lanes
-        operation = delay(m, self.operation, OPERANDS, "operation")
-        group = delay(m, self.lane_group, OPERANDS, "group")
-        descriptor_index = delay(m, self.descriptor_index, OPERANDS, "descriptor_index")
-        from_acc = delay(m, self.from_acc, OPERANDS, "from_acc")
-        to_acc = delay(m, self.to_acc, OPERANDS, "to_acc")
+        control = Pipeline(m).value(0, self.control, "control")
+        present = control.at(OPERANDS)
+        operation, group = present.operation, present.lane_group
 
         descriptors = self._descriptors(m)
-        taps, table = self._taps(m), self._table(m)
-        a, b = self._operands(m, from_acc)
+        a, b = self._operands(m, control)
 
         # two sources
         two_source = []
-        field = self._descriptor_reader(m, descriptors[descriptor_index], operation)
+        field = self._descriptor_reader(m, descriptors[present.descriptor_index], operation)
         a_lanes = [self._lane(m, a, group, k, two_lanes, 32) for k in range(two_lanes)]
         b_lanes = [self._lane(m, b, group, k, two_lanes, 8) for k in range(two_lanes)]
         for k in range(two_lanes):
@@ -50,61 +63,55 @@ class Int8VectorDatapath(VectorDatapath):
         late_flag = delay(m, field("out_unsigned"), _COLLECT - OPERANDS, "out_unsigned")
 
         # windows and sums, to the requantisers
-        sums = self._accumulate(m, a, group, taps)
+        sums = self._accumulate(m, control, a)
         single = [self._lane(m, a, group, k, lanes, 32) for k in range(lanes)]
         requantized = []
-        operation_7 = delay(m, operation, _REQUANTIZE - OPERANDS, "operation_7")
-        group_7 = delay(m, group, _REQUANTIZE - OPERANDS, "group_7")
-        parameters = [self._parameter(m, word, _REQUANTIZE) for word in range(3)]
-        index_7 = delay(m, descriptor_index, _REQUANTIZE - OPERANDS, "index_7")
-        field_7 = self._descriptor_reader(m, descriptors[index_7], operation_7)
-        is_sum = operation_7 == Operation.SUM
-        direct = (operation_7 == Operation.REQUANTIZE) | (operation_7 == Operation.REQUANTIZE_FIXED)
-        fixed = (operation_7 == Operation.REQUANTIZE_FIXED) | (operation_7 == Operation.DEPTHWISE_FIXED)
+        late = control.at(_REQUANTIZE)
+        parameters = [self._parameter(m, control, word, _REQUANTIZE) for word in range(3)]
+        late_field = self._descriptor_reader(m, descriptors[late.descriptor_index], late.operation)
+        is_sum = late.operation == Operation.SUM
+        direct = is_one_of(late.operation, (Operation.REQUANTIZE, Operation.REQUANTIZE_FIXED))
+        fixed = is_one_of(late.operation, (Operation.REQUANTIZE_FIXED, Operation.DEPTHWISE_FIXED))
         passed_on = []
         for k in range(lanes):
             m.submodules[f"requantize_{k}"] = lane = RequantizeLane()
-            bias, multiplier, shift = (self._lane(m, parameter, group_7, k, lanes, 32) for parameter in parameters)
+            bias, multiplier, shift = (self._lane(m, parameter, late.lane_group, k, lanes, 32) for parameter in parameters)
             word = delay(m, single[k], _REQUANTIZE - OPERANDS, f"single_{k}")
             m.d.comb += [
                 lane.accumulator.eq(Mux(direct, word, sums[k]).as_signed()),
-                lane.bias.eq(Mux(is_sum, field_7("bias"), bias).as_signed()),
-                lane.multiplier.eq(Mux(is_sum, field_7("multiplier"), multiplier)),
+                lane.bias.eq(Mux(is_sum, late_field("bias"), bias).as_signed()),
+                lane.multiplier.eq(Mux(is_sum, late_field("multiplier"), multiplier)),
                 lane.shift.eq(shift[:8].as_signed()),
                 lane.fixed.eq(fixed),
-                lane.zero_point.eq(field_7("zero_point").as_signed()),
-                lane.low.eq(field_7("low_8").as_signed()),
-                lane.high.eq(field_7("high_8").as_signed()),
+                lane.zero_point.eq(late_field("zero_point").as_signed()),
+                lane.low.eq(late_field("low_8").as_signed()),
+                lane.high.eq(late_field("high_8").as_signed()),
             ]
             requantized.append(delay(m, lane.result, _COLLECT - _REQUANTIZE - lane.latency, f"requantized_{k}"))
-            looked_up = self._look_up(m, k, single[k], table)
-            passed_on.append(Mux(operation_7 == Operation.TABLE, looked_up, sums[k])[:32])
+            looked_up = self._look_up(m, k, single[k])
+            passed_on.append(Mux(late.operation == Operation.TABLE, looked_up, sums[k])[:32])
         passed = delay_in_memory(m, Cat(*passed_on), _COLLECT - _REQUANTIZE, "passed")
 
         # whole words
-        whole = self._whole_word(m, a, operation, from_acc, to_acc, field)
-        self._collect(m, requantized, two_source, late_flag, passed, whole)
+        whole = self._whole_word(m, a, present, field)
+        self._collect(m, control, requantized, two_source, late_flag, passed, whole)
         return m
 
     # ---- table
 
-    def _table(self, m: Module) -> tuple[Value, Value, Value]:
-        """(write enable, index, four entries) of the table's word that comes in this cycle."""
-        lane = self.write_table_index % self._config.array
-        return self.write_table, self.write_table_index, self.write_data.word_select(lane, 32)
-
-    def _look_up(self, m: Module, k: int, source: Value, table) -> Value:
+    def _look_up(self, m: Module, k: int, source: Value) -> Value:
         """The table's entry for an int8, three cycles after it came."""
-        enable, index, entries = table
+        place = self.parameters.payload.place
+        lane = place.index % self._config.array
         m.submodules[f"table_{k}"] = ram = Ram(shape=32, depth=TABLE_LOAD_CYCLES, init=[])
         write, read = ram.write_port(), ram.read_port()
         unsigned = Value.cast(source)[:8] ^ 0x80
         low = Signal(2, name=f"table_part_{k}")
         entry = Signal(signed(8), name=f"table_entry_{k}")
         m.d.comb += [
-            write.en.eq(enable),
-            write.addr.eq(index),
-            write.data.eq(entries),
+            write.en.eq(self._brings(WordKind.TABLE)),
+            write.addr.eq(place.index),
+            write.data.eq(self.parameters.payload.data.word_select(lane, 32)),
             read.en.eq(1),
             read.addr.eq(unsigned[2:]),
         ]
@@ -152,19 +159,13 @@ class Int8VectorDatapath(VectorDatapath):
 
     # ---- windows
 
-    def _accumulate(self, m: Module, a: Value, group: Value, taps) -> list[Value]:
-        """The running sum or maximum of each lane, seven cycles after its latest pass."""
-        config = self._config
-        lanes = config.vector_lanes
-        selected = self._window(m)
-
-        operation_5 = delay(m, self.operation, 5, "operation_5")
-        operation_6 = delay(m, self.operation, 6, "operation_6")
-        first_6 = delay(m, self.first, 6, "first_6")
-        passing_6 = delay(m, self.passing, 6, "passing_6")
-        group_6 = delay(m, self.lane_group, 6, "group_6")
-        maximum = operation_6 == Operation.MAX
-        from_word = operation_6 == Operation.SUM
+    def _accumulate(self, m: Module, control: Staged, a: Value) -> list[Value]:
+        """The running sum or maximum of each lane, in the cycle after `_ADD`."""
+        lanes = self._config.vector_lanes
+        selected, taps = self._window(m, control), self._taps(m, control)
+        operand, adding = control.at(OPERANDS), control.at(_ADD)
+        maximum = adding.operation == Operation.MAX
+        from_word = adding.operation == Operation.SUM
         results = []
         for k in range(lanes):
             products, elements = [], []
@@ -176,7 +177,7 @@ class Int8VectorDatapath(VectorDatapath):
                     multiply.b.eq(Mux(inside, weight, 0).as_signed()),
                 ]
                 products.append(multiply.product)
-                elements.append(delay(m, Mux(inside, element, 0x80), 2, f"element_{k}_{tap}"))
+                elements.append(delay(m, Mux(inside, element, 0x80), multiply.latency, f"element_{k}_{tap}"))
             best = elements[0].as_signed()
             for other in elements[1:]:
                 best = Mux(other.as_signed() > best, other.as_signed(), best)
@@ -184,13 +185,14 @@ class Int8VectorDatapath(VectorDatapath):
             for product in products[1:]:
                 total = total + product
             term = Signal(signed(32), name=f"term_{k}")
-            m.d.sync += term.eq(Mux(operation_5 == Operation.MAX, best, total))
-            operand = delay(m, self._lane(m, a, group, k, lanes, 32), 2, f"sum_operand_{k}")
-            value = Mux(from_word, operand.as_signed(), term)
+            m.d.sync += term.eq(Mux(control.at(_TERMS).operation == Operation.MAX, best, total))
+            word = self._lane(m, a, operand.lane_group, k, lanes, 32)
+            word = delay(m, word, _ADD - OPERANDS, f"sum_operand_{k}")
+            value = Mux(from_word, word.as_signed(), term)
             combined = Signal(signed(32), name=f"combined_{k}")
-            old = self._running(m, k, group_6, passing_6, combined)
+            old = self._running(m, k, adding.lane_group, adding.passing, combined)
             m.d.comb += combined.eq(
-                Mux(first_6, value, Mux(maximum, Mux(value > old, value, old), (value + old)[:32].as_signed()))
+                Mux(adding.window.first, value, Mux(maximum, Mux(value > old, value, old), (value + old)[:32].as_signed()))
             )
             result = Signal(signed(32), name=f"accumulated_{k}", reset_less=True)
             m.d.sync += result.eq(combined)
@@ -217,7 +219,7 @@ class Int8VectorDatapath(VectorDatapath):
 
     # ---- whole words, and the end
 
-    def _whole_word(self, m: Module, a: Value, operation: Value, from_acc: Value, to_acc: Value, field) -> Value:
+    def _whole_word(self, m: Module, a: Value, present, field) -> Value:
         """Result of COPY, CONVERT and FILL, with 32 bits a lane, when results are collected."""
         config = self._config
         parts = []
@@ -225,33 +227,34 @@ class Int8VectorDatapath(VectorDatapath):
             word = a.word_select(k, 32).as_signed()
             part = Signal(signed(32), name=f"whole_{k}")
             m.d.comb += part.eq(word)
-            with m.If((operation == Operation.CONVERT) & ~to_acc):  # of which ACT takes eight bits
+            with m.If((present.operation == Operation.CONVERT) & ~present.to_acc):  # of which ACT takes eight bits
                 m.d.comb += part[:8].eq(Mux(word > 127, 127, Mux(word < -128, -128, word)))
-            with m.If(operation == Operation.FILL):
+            with m.If(present.operation == Operation.FILL):
                 m.d.comb += part.eq(field("value").as_signed())
             parts.append(part.as_unsigned())
         return delay_in_memory(m, Cat(*parts), _COLLECT - OPERANDS, "whole_late")
 
     def _collect(
-        self, m: Module, requantized: list[Value], two_source: list[Value], out_unsigned: Value,
+        self, m: Module, control: Staged, requantized: list[Value], two_source: list[Value], out_unsigned: Value,
         passed: Value, whole: Value,
     ) -> None:  # fmt: skip
         """Put this pass's lanes into the result word."""
         config = self._config
         lanes, two_lanes = config.vector_lanes, config.fma_lanes
-        control = delay_in_memory(m, Cat(self.operation, self.lane_group, self.to_acc), _COLLECT, "collect")
-        passing = delay(m, self.passing, _COLLECT, "collecting")
-        operation, group, to_acc = control[:4], control[4 : 4 + self._lane_bits], control[-1]
+        collected = Signal(_collected(config))
+        m.d.comb += [
+            collected.operation.eq(self.control.operation),
+            collected.lane_group.eq(self.control.lane_group),
+            collected.to_acc.eq(self.control.to_acc),
+        ]
+        late = data.View(collected.shape(), delay_in_memory(m, collected.as_value(), _COLLECT, "collect"))
+        passing = delay(m, self.control.passing, _COLLECT, "collecting")
+        operation, group = late.operation, late.lane_group
         word = Signal(8 * config.wide_word_bytes, reset_less=True)
-        is_whole = (operation == Operation.COPY) | (operation == Operation.CONVERT) | (operation == Operation.FILL)
-        is_two = (
-            (operation == Operation.ADD)
-            | (operation == Operation.ADD_FIXED)
-            | (operation == Operation.MULTIPLY)
-            | (operation == Operation.MULTIPLY_FIXED)
-        )
-        is_passed = (
-            (operation == Operation.MAX) | (operation == Operation.TABLE) | ((operation == Operation.SUM) & to_acc)
+        is_whole = is_one_of(operation, (Operation.COPY, Operation.CONVERT, Operation.FILL))
+        is_two = is_one_of(operation, TWO_SOURCE_OPERATIONS)
+        is_passed = is_one_of(operation, (Operation.MAX, Operation.TABLE)) | (
+            (operation == Operation.SUM) & late.to_acc
         )
         with m.If(passing):
             for element in range(config.array):

@@ -1,9 +1,8 @@
-"""Instruction words as hardware sees them: a view over 256 bits, derived from `npukit.isa`."""
+"""Instruction words as hardware sees them, derived from `npukit.isa`."""
 
 from amaranth.hdl import Const, Mux, Shape, Value
 from amaranth.lib import data
 from npukit.isa.instructions import (
-    INSTRUCTION_BITS,
     OPCODE_FIELD,
     OPCODES,
     WINDOW_OPERATIONS,
@@ -12,15 +11,21 @@ from npukit.isa.instructions import (
     fields_of,
 )
 
-__all__ = ["instruction_layout", "without_meaning"]
+__all__ = ["instruction_layout", "instruction_view", "without_meaning"]
 
 
 def instruction_layout(kind: type[Instruction]) -> data.FlexibleLayout:
-    """The layout of one instruction; counts hold count - 1, and the variants of VECTOR overlap."""
+    """The layout of one instruction, up to its last field; counts hold count - 1, and the variants of VECTOR overlap."""
     fields = {"opcode": data.Field(OPCODE_FIELD.width, 0)}
     for spec in fields_of(kind):
         fields[spec.name] = data.Field(Shape(spec.width, spec.signed), spec.lsb)
-    return data.FlexibleLayout(INSTRUCTION_BITS, fields)
+    return data.FlexibleLayout(max(field.offset + field.width for field in fields.values()), fields)
+
+
+def instruction_view(kind: type[Instruction], word: Value) -> data.View:
+    """A word of `INSTRUCTION_BITS` as an instruction of a kind."""
+    layout = instruction_layout(kind)
+    return layout(word[: layout.size])
 
 
 def without_meaning(word: Value) -> Value:
@@ -44,7 +49,7 @@ def _without_meaning(kind: type[Instruction], word: Value) -> Value:
         refused = word[used:].any()
     else:
         assert kind is Vector
-        operation = instruction_layout(Vector)(word).operation
+        operation = instruction_view(Vector, word).operation
         is_window: Value = Const(0, 1)
         for one in WINDOW_OPERATIONS:
             is_window = is_window | (operation == one)

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Const, Mux, Value
 from amaranth.utils import exact_log2
-from npukit.hw.layout import instruction_layout, without_meaning
+from npukit.hw.layout import instruction_view, without_meaning
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import operations_of
 from npukit.isa.instructions import (
@@ -33,7 +33,7 @@ def refused(config: NpuConfig, word: Value) -> Value:
 
 
 def _illegal(config: NpuConfig, kind: type[Instruction], word: Value) -> Value:
-    one = instruction_layout(kind)(word)
+    one = instruction_view(kind, word)
     if kind.engine is None:
         return Cat(one.wait, one.signal, one.drain).any()
     with_itself = (one.wait | one.signal)[kind.engine]

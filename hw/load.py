@@ -1,17 +1,17 @@
 """LOAD: read bursts from DRAM into ACT, WGT and PAR, with borders."""
 
 from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
-from amaranth.lib.fifo import SyncFIFO
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import Out, In
 from amaranth.utils import exact_log2
-from npukit.hw.bursts import BurstGenerator, address_bits, bytes_of, last_byte_of
+from npukit.hw.bursts import BurstGenerator, burst_layout, bytes_of, last_byte_of
 from npukit.hw.engine import engine_members
-from npukit.hw.layout import instruction_layout
+from npukit.hw.layout import instruction_view
 from npukit.hw.loops import LoopNest, ring
-from npukit.hw.memory import WritePort, write_port
+from npukit.hw.memory import WordAddress, write_port
+from npukit.hw.queue import Queue
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import INSTRUCTION_BITS, Load, Memory
+from npukit.isa.instructions import Load, Memory
 
 __all__ = ["LoadEngine"]
 
@@ -20,35 +20,21 @@ class LoadEngine(wiring.Component):
     """A request side that presents bursts, and a write side that fills memory, each on one LOAD at a time.
 
     Members: those of every engine, and
-        request_valid, request_address, request_beats, request_outside, request_take: the burst presented.
-        beat_valid, beat_ready, beat_data: read data that belong to LOAD.
-        start_act: the start asks for the write port of bank `start_bank` of ACT; `end_act`, `end_bank`: free.
+        limit: bytes of DRAM that operands may touch.
+        requests: stream out, bursts to read.
+        beats: stream in, read data that belong to LOAD.
         act, wgt, par: write ports.
     """
-
-    act: WritePort
-    wgt: WritePort
-    par: WritePort
 
     def __init__(self, config: NpuConfig) -> None:
         self._config = config
         word, wide = 8 * config.word_bytes, 8 * config.wide_word_bytes
         super().__init__(
             {
-                **engine_members(),
+                **engine_members(config, Load),
                 "limit": In(64),
-                "request_valid": Out(1),
-                "request_address": Out(address_bits(config)),
-                "request_beats": Out(8),
-                "request_outside": Out(1),
-                "request_take": In(1),
-                "beat_valid": In(1),
-                "beat_ready": Out(1),
-                "beat_data": In(8 * config.bus_bytes),
-                "start_act": Out(1),
-                "start_bank": Out(4),
-                "end_act": Out(1),
-                "end_bank": Out(4),
+                "requests": Out(stream.Signature(burst_layout(config))),
+                "beats": In(stream.Signature(8 * config.bus_bytes)),
                 "act": Out(write_port(word)),
                 "wgt": Out(write_port(word)),
                 "par": Out(write_port(wide)),
@@ -58,60 +44,57 @@ class LoadEngine(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        layout = instruction_layout(Load)
-        head = layout(self.head)
-
+        head, issue = self.instructions.payload, Signal()
+        request = Signal.like(head)
         m.submodules.bursts = bursts = BurstGenerator(config)
-        m.submodules.issued = issued = SyncFIFO(width=INSTRUCTION_BITS, depth=config.queue_depth)
-        request = Signal(layout)
-        source = layout(Mux(bursts.valid, request.as_value(), self.head))
-        wide = source.memory == Memory.PAR
+        m.submodules.issued = issued = Queue(head.shape(), config.queue_depth)
+        # the first burst is made before the instruction is issued: `issue` comes late
+        source = instruction_view(Load, Mux(bursts.bursts.valid, request.as_value(), head.as_value()))
         m.d.comb += [
-            bursts.load.eq(self.issue),
-            bursts.planes.eq(source.planes),
-            bursts.rows.eq(source.rows),
-            bursts.bytes.eq(
-                Mux(wide, *(last_byte_of(source.words, size) for size in (config.wide_word_bytes, config.word_bytes)))
-            ),
+            bursts.load.eq(issue),
             bursts.start.eq(bytes_of(head.dram, config.word_bytes)),
-            bursts.plane_stride.eq(bytes_of(source.dram_plane_stride, config.word_bytes)),
-            bursts.row_stride.eq(bytes_of(source.dram_row_stride, config.word_bytes)),
+            bursts.rows.planes.eq(source.planes),
+            bursts.rows.rows.eq(source.rows),
+            bursts.rows.bytes.eq(
+                Mux(
+                    source.memory == Memory.PAR,
+                    last_byte_of(source.words, config.wide_word_bytes),
+                    last_byte_of(source.words, config.word_bytes),
+                )
+            ),
+            bursts.rows.plane_stride.eq(bytes_of(source.dram_plane_stride, config.word_bytes)),
+            bursts.rows.row_stride.eq(bytes_of(source.dram_row_stride, config.word_bytes)),
             bursts.limit.eq(self.limit),
-            bursts.take.eq(self.request_take),
-            self.request_valid.eq(bursts.valid),
-            self.request_address.eq(bursts.address),
-            self.request_beats.eq(bursts.beats),
-            self.request_outside.eq(bursts.outside),
         ]
+        wiring.connect(m, bursts.bursts, wiring.flipped(self.requests))
         in_flight = Signal(range(config.queue_depth + 1))
         m.d.comb += [
-            self.front_free.eq(~bursts.valid & (in_flight < config.queue_depth)),
-            self.issue.eq(self.head_valid & self.front_free & self.issue_ok),
-            issued.w_en.eq(self.issue),
-            issued.w_data.eq(self.head),
+            self.instructions.ready.eq(~bursts.bursts.valid & (in_flight < config.queue_depth)),
+            issue.eq(self.instructions.valid & self.instructions.ready),
+            issued.writes.valid.eq(issue),
+            issued.writes.payload.eq(head),
         ]
-        m.d.sync += in_flight.eq(in_flight + self.issue - self.end)
-        with m.If(self.issue):
+        m.d.sync += in_flight.eq(in_flight + issue - self.ends.valid)
+        with m.If(issue):
             m.d.sync += request.eq(head)
-        self._write_side(m, issued)
+        self._write_side(m, issued.reads)
         return m
 
-    def _write_side(self, m: Module, issued: SyncFIFO) -> None:
+    def _write_side(self, m: Module, issued: stream.Interface) -> None:
         config = self._config
-        layout = instruction_layout(Load)
-        waiting, run = layout(issued.r_data), Signal(layout)
-        running = Signal()
+        waiting, run = issued.payload, Signal.like(issued.payload)
+        running, start = Signal(), Signal()
         m.d.comb += [
-            self.start_request.eq(issued.r_rdy & ~running),
-            self.start_act.eq(waiting.memory == Memory.ACT),
-            self.start_bank.eq(waiting.bank),
-            issued.r_en.eq(self.start_grant),
+            self.ports.valid.eq(issued.valid & ~running),
+            self.ports.payload.act_write.eq(Mux(waiting.memory == Memory.ACT, 1 << waiting.bank, 0)),
+            start.eq(self.ports.valid & self.ports.ready),
+            issued.ready.eq(start),
         ]
         # rows and columns with their borders; chip addresses and the place of a row in a beat follow
-        place = LoopNest(3, 2, count_bits=18).build(m)
+        m.submodules.place = place = LoopNest(3, 2, count_bits=18)
         # the last row and word that DRAM has, and those of the border behind them
         last_row, last_word, rows, words = (Signal.like(place.counts[1]) for _ in range(4))
-        with m.If(self.start_grant):
+        with m.If(start):
             m.d.sync += [
                 last_row.eq(waiting.pad_top + waiting.rows),
                 last_word.eq(waiting.pad_left + waiting.words),
@@ -129,7 +112,7 @@ class LoadEngine(wiring.Component):
             place.strides[0][1].eq(run.row_stride),
             place.strides[0][2].eq(run.word_stride),
             place.offsets[0].eq(waiting.offset),
-            place.load.eq(self.start_grant),
+            place.load.eq(start),
         ]
         row, column = place.index[1], place.index[2]
         border = Signal()
@@ -138,38 +121,38 @@ class LoadEngine(wiring.Component):
         needs_beat, word, word_done = self._words(m, run, place, first_word, waiting)
         slot = Signal()
         m.d.comb += [
-            self.beat_ready.eq(running & ~border & needs_beat),
-            slot.eq(running & (border | ~needs_beat | self.beat_valid)),
+            self.beats.ready.eq(running & ~border & needs_beat),
+            slot.eq(running & (border | ~needs_beat | self.beats.valid)),
             place.step.eq(slot & (border | word_done)),
-            self.dram_wait.eq(self.beat_ready & ~self.beat_valid),
+            self.dram_wait.eq(self.beats.ready & ~self.beats.valid),
         ]
         finished = place.step & place.last
         with m.If(finished):
             m.d.sync += running.eq(0)
-        with m.If(self.start_grant):
+        with m.If(start):
             m.d.sync += [running.eq(1), run.eq(waiting)]
 
         # the write, one cycle later
-        write, memory, bank = Signal(), Signal(2), Signal(4)
-        offset, data = Signal(15), Signal(8 * config.wide_word_bytes)
+        write, memory, address = Signal(), Signal.like(run.memory), Signal(WordAddress)
+        word_written, frees_act = Signal(8 * config.wide_word_bytes), Signal()
         pad = Value.cast(run.pad_value)[: 8 * config.element_bytes].replicate(config.array)
         m.d.sync += [
             write.eq(place.step),
             memory.eq(run.memory),
-            bank.eq(run.bank),
-            offset.eq(ring(run.offset, place.address[0], run.wrap)),
-            data.eq(Mux(border, pad, word)),
-            self.end.eq(finished),
-            self.end_signal.eq(run.signal),
-            self.end_act.eq(finished & (run.memory == Memory.ACT)),
-            self.end_bank.eq(run.bank),
+            address.bank.eq(run.bank),
+            address.offset.eq(ring(run.offset, place.address[0], run.wrap)),
+            word_written.eq(Mux(border, pad, word)),
+            self.ends.valid.eq(finished),
+            self.ends.payload.eq(run.signal),
+            frees_act.eq(finished & (run.memory == Memory.ACT)),
         ]
+        m.d.comb += self.released.act_write.eq(Mux(frees_act, 1 << address.bank, 0))
         for port, kind in ((self.act, Memory.ACT), (self.wgt, Memory.WGT), (self.par, Memory.PAR)):
             m.d.comb += [
-                port.en.eq(write & (memory == kind)),
-                port.bank.eq(bank if kind is Memory.ACT else 0),
-                port.offset.eq(offset),
-                port.data.eq(data[: len(port.data)]),
+                port.valid.eq(write & (memory == kind)),
+                port.payload.address.bank.eq(address.bank if kind is Memory.ACT else 0),
+                port.payload.address.offset.eq(address.offset),
+                port.payload.data.eq(word_written),
             ]
 
     def _words(self, m: Module, run, place: LoopNest, first_word: Value, waiting) -> tuple[Value, Value, Value]:
@@ -178,9 +161,9 @@ class LoadEngine(wiring.Component):
         bus = config.bus_bytes
         wide_sizes = {config.word_bytes, config.wide_word_bytes}
         held, taken = Signal(8 * bus), Signal()
-        m.d.comb += taken.eq(self.beat_ready & self.beat_valid)
+        m.d.comb += taken.eq(self.beats.ready & self.beats.valid)
         with m.If(taken):
-            m.d.sync += held.eq(self.beat_data)
+            m.d.sync += held.eq(self.beats.payload)
 
         # words narrower than the bus: which part of the beat is next
         lane = Signal(max(1, exact_log2(bus)))
@@ -203,7 +186,7 @@ class LoadEngine(wiring.Component):
         for size in sorted(wide_sizes):
             if size >= bus:
                 beats = size // bus
-                parts = [*reversed(history[: beats - 1]), self.beat_data]
+                parts = [*reversed(history[: beats - 1]), self.beats.payload]
                 results[size] = (Value.cast(1), Cat(*parts), counted == beats - 1)
             else:
                 parts_per_beat = bus // size
@@ -215,7 +198,7 @@ class LoadEngine(wiring.Component):
                 )
                 now = Mux(first_word, row_start[:bits], lane[:bits])
                 fresh = first_word | (lane[:bits] == 0)
-                beat = Mux(fresh, self.beat_data, held)
+                beat = Mux(fresh, self.beats.payload, held)
                 results[size] = (fresh, beat.word_select(now, 8 * size), Value.cast(1))
                 is_this = (run.memory == Memory.PAR) == (size != config.word_bytes)
                 with m.If(place.step & is_this):

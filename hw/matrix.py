@@ -1,18 +1,17 @@
 """MATRIX: addresses for weights, activations and accumulators, around the systolic array."""
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 from npukit.hw.array import SystolicArray
 from npukit.hw.bf16 import Float32Adder
 from npukit.hw.bf16_array import Bf16Array
 from npukit.hw.delay import delay, delay_in_memory
 from npukit.hw.engine import engine_members
-from npukit.hw.layout import instruction_layout
 from npukit.hw.loops import LoopNest, ring
-from npukit.hw.memory import ReadPort, WritePort, read_port, write_port
+from npukit.hw.memory import WordAddress, read_port, write_port
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import Matrix
+from npukit.isa.instructions import ENGINES, Matrix
 from npukit.isa.timing import Timing
 
 __all__ = ["MatrixEngine"]
@@ -22,34 +21,32 @@ _STEP_LOOPS = 4
 """The outer loops, whose indices choose the weight tile."""
 
 
+class _Word(data.Struct):
+    """What goes beside an activation's sums to ACC."""
+
+    address: WordAddress
+    fresh: 1
+    """The sums of this word begin: they are added to 0, whatever ACC has."""
+    signal: len(ENGINES)
+    """Tokens that its instruction gives."""
+    holds_read: 1
+    """Its instruction holds the read port of its bank, too."""
+
+
 class MatrixEngine(wiring.Component):
     """The front reads weight tiles; the stream sends activations through; the tail updates ACC.
 
     Front and stream work on different instructions where they can; `docs/timing.md` has the cycles.
 
-    Members: those of every engine (`hw/engine.py`), and its memory ports. `start_acc_read`: the start asks
-    for the read port of `start_acc_bank` too; `free_act` frees the read port of `free_act_bank`; at `end`,
-    `end_bank` and `end_acc_read` say which ports of ACC are free.
+    Members: those of every engine (`hw/engine.py`), and its memory ports.
     """
-
-    act: ReadPort
-    wgt: ReadPort
-    acc_in: ReadPort
-    acc_out: WritePort
 
     def __init__(self, config: NpuConfig) -> None:
         self._config = config
         word, wide = 8 * config.word_bytes, 8 * config.wide_word_bytes
         super().__init__(
             {
-                **engine_members(),
-                "start_act_bank": Out(4),
-                "start_acc_bank": Out(4),
-                "start_acc_read": Out(1),
-                "free_act": Out(1),
-                "free_act_bank": Out(4),
-                "end_bank": Out(4),
-                "end_acc_read": Out(1),
+                **engine_members(config, Matrix),
                 "act": Out(read_port(word)),
                 "wgt": Out(read_port(word)),
                 "acc_in": Out(read_port(wide)),
@@ -61,17 +58,16 @@ class MatrixEngine(wiring.Component):
         m = Module()
         size = self._config.array
         hazard = Timing(self._config).accumulate_latency
-        layout = instruction_layout(Matrix)
-        head = layout(self.head)
-        front, run = Signal(layout), Signal(layout)
+        head, issue, start = self.instructions.payload, Signal(), Signal()
+        front, run = Signal.like(head), Signal.like(head)
         waiting, shadow, streaming, running = Signal(), Signal(), Signal(), Signal()
         rows_left, hazard_left = Signal(range(size + 1)), Signal(range(hazard + 1))
         rows_end, hazard_end = Signal(init=1), Signal(init=1)
         """At most one is left: registers, as the grant of ports hangs on them."""
         wgt_offset = Signal(15)
 
-        tiles = LoopNest(_STEP_LOOPS, 0).build(m)
-        words = LoopNest(len(_LOOPS), 2).build(m)
+        m.submodules.tiles = tiles = LoopNest(_STEP_LOOPS, 0)
+        m.submodules.words = words = LoopNest(len(_LOOPS), 2)
         for level, name in enumerate(_LOOPS):
             m.d.comb += [words.counts[level].eq(run[name]), words.once[level].eq(front[name] == 0)]
             if level < _STEP_LOOPS:
@@ -93,19 +89,20 @@ class MatrixEngine(wiring.Component):
         m.d.comb += [
             free.eq(hazard_end & (~streaming | word_last)),
             more.eq(running & Mux(streaming, word_last & ~words.last, 1)),
-            self.start_request.eq(waiting & shadow & free),
-            begin.eq(self.start_grant | (more & shadow & free)),
+            self.ports.valid.eq(waiting & shadow & free),
+            start.eq(self.ports.valid & self.ports.ready),
+            begin.eq(start | (more & shadow & free)),
             tile.eq(~tiles.last & rows_end & (~shadow | begin)),
-            self.front_free.eq(~waiting & tiles.last & rows_end & (~shadow | (more & free))),
-            self.issue.eq(self.head_valid & self.front_free & self.issue_ok),
+            self.instructions.ready.eq(~waiting & tiles.last & rows_end & (~shadow | (more & free))),
+            issue.eq(self.instructions.valid & self.instructions.ready),
         ]
 
         # weights
         m.d.comb += [
-            self.wgt.en.eq(rows_left != 0),
-            self.wgt.offset.eq(ring(front.wgt_offset, wgt_offset, front.wgt_wrap)),
+            self.wgt.addresses.valid.eq(rows_left != 0),
+            self.wgt.addresses.payload.offset.eq(ring(front.wgt_offset, wgt_offset, front.wgt_wrap)),
             tiles.step.eq(tile),
-            tiles.load.eq(self.issue),
+            tiles.load.eq(issue),
         ]
         with m.If(rows_left != 0):
             m.d.sync += [rows_left.eq(rows_left - 1), rows_end.eq(rows_left <= 2), wgt_offset.eq(wgt_offset + 1)]
@@ -113,10 +110,10 @@ class MatrixEngine(wiring.Component):
             m.d.sync += shadow.eq(0)
         with m.If(tile):
             m.d.sync += [rows_left.eq(size), rows_end.eq(0), shadow.eq(1)]
-        with m.If(self.start_grant):
+        with m.If(start):
             m.d.sync += waiting.eq(0)
         many_steps, run_many_steps = Signal(), Signal()
-        with m.If(self.issue):
+        with m.If(issue):
             m.d.sync += [
                 front.eq(head),
                 many_steps.eq(Cat(head.channels, head.kernel_height, head.kernel_width).any()),
@@ -129,16 +126,15 @@ class MatrixEngine(wiring.Component):
 
         # activations
         m.d.comb += [
-            self.start_act_bank.eq(front.act_bank),
-            self.start_acc_bank.eq(front.acc_bank),
-            self.start_acc_read.eq(front.accumulate | many_steps),
-            words.load.eq(self.start_grant),
+            self.ports.payload.act_read.eq(1 << front.act_bank),
+            self.ports.payload.acc_write.eq(1 << front.acc_bank),
+            self.ports.payload.acc_read.eq(Mux(front.accumulate | many_steps, 1 << front.acc_bank, 0)),
+            words.load.eq(start),
             words.step.eq(streaming),
-            self.act.en.eq(streaming),
-            self.act.bank.eq(run.act_bank),
-            self.act.offset.eq(ring(run.act_offset, words.address[0], run.act_wrap)),
-            self.free_act.eq(streaming & words.last),
-            self.free_act_bank.eq(run.act_bank),
+            self.act.addresses.valid.eq(streaming),
+            self.act.addresses.payload.bank.eq(run.act_bank),
+            self.act.addresses.payload.offset.eq(ring(run.act_offset, words.address[0], run.act_wrap)),
+            self.released.act_read.eq(Mux(streaming & words.last, 1 << run.act_bank, 0)),
         ]
         with m.If(hazard_left != 0):
             m.d.sync += [hazard_left.eq(hazard_left - 1), hazard_end.eq(hazard_left <= 2)]
@@ -148,7 +144,7 @@ class MatrixEngine(wiring.Component):
                 m.d.sync += running.eq(0)
         with m.If(begin):
             m.d.sync += [streaming.eq(1), hazard_left.eq(hazard), hazard_end.eq(0)]
-        with m.If(self.start_grant):
+        with m.If(start):
             m.d.sync += [run.eq(front), run_many_steps.eq(many_steps), running.eq(1)]
 
         self._tail(m, run, run_many_steps, words, streaming, step_first, rows_left)
@@ -170,23 +166,22 @@ class MatrixEngine(wiring.Component):
             array.weights_row.eq(delay(m, (size - rows_left)[: len(array.weights_row)], 2, "weights_row")),
         ]
         reduction_first = words.at_start[1] & words.at_start[2] & words.at_start[3]
-        payload = Cat(
-            words.address[1][:15],
-            run.acc_bank,
-            reduction_first & ~run.accumulate,
-            run.signal,
-            run.accumulate | many_steps,
-        )
+        of_word = Signal(_Word)
+        m.d.comb += [
+            of_word.address.offset.eq(words.address[1]),
+            of_word.address.bank.eq(run.acc_bank),
+            of_word.fresh.eq(reduction_first & ~run.accumulate),
+            of_word.signal.eq(run.signal),
+            of_word.holds_read.eq(run.accumulate | many_steps),
+        ]
         # ACC is read two cycles before the sums come, which leave the array latency + 2 after the ACT address
         depth = array.latency
         valid = delay(m, streaming, depth, "valid")
         last = delay(m, streaming & words.last, depth, "last")
-        late = delay_in_memory(m, payload, depth, "payload")
-        offset, bank, zero, signal, held = late[:15], late[15:19], late[19], late[20:24], late[24]
+        late = _Word(delay_in_memory(m, of_word.as_value(), depth, "of_word"))
         m.d.comb += [
-            self.acc_in.en.eq(valid & ~zero),
-            self.acc_in.offset.eq(offset),
-            self.acc_in.bank.eq(bank),
+            self.acc_in.addresses.valid.eq(valid & ~late.fresh),
+            self.acc_in.addresses.payload.eq(late.address),
         ]
         add = Float32Adder.latency if bf16 else 1
         for column in range(size):
@@ -198,14 +193,14 @@ class MatrixEngine(wiring.Component):
                 m.d.comb += [adder.a.eq(new), adder.b.eq(old), total.eq(adder.total)]
             else:
                 m.d.sync += total.eq(new + old)
-            m.d.comb += self.acc_out.data.word_select(column, 32).eq(total)
+            m.d.comb += self.acc_out.payload.data.word_select(column, 32).eq(total)
         write = 2 + add
+        written = _Word(delay(m, late.as_value(), write, "written"))
         m.d.comb += [
-            self.acc_out.en.eq(delay(m, valid, write, "write")),
-            self.acc_out.offset.eq(delay(m, offset, write, "write_offset")),
-            self.acc_out.bank.eq(delay(m, bank, write, "write_bank")),
-            self.end.eq(delay(m, last, write, "end")),
-            self.end_signal.eq(delay(m, signal, write, "end_signal")),
-            self.end_bank.eq(self.acc_out.bank),
-            self.end_acc_read.eq(delay(m, held, write, "end_read")),
+            self.acc_out.valid.eq(delay(m, valid, write, "write")),
+            self.acc_out.payload.address.eq(written.address),
+            self.ends.valid.eq(delay(m, last, write, "end")),
+            self.ends.payload.eq(written.signal),
+            self.released.acc_write.eq(Mux(self.ends.valid, 1 << written.address.bank, 0)),
+            self.released.acc_read.eq(Mux(self.ends.valid & written.holds_read, 1 << written.address.bank, 0)),
         ]

@@ -46,7 +46,12 @@ class Multiplier(wiring.Component):
         super().__init__(
             {"a": In(signed(width_a)), "b": In(signed(width_b)), "product": Out(signed(width_a + width_b))}
         )
-        self.latency: int = 2 if max(width_a, width_b) <= FACTOR_BITS else 3
+        self.latency = self.latency_of(width_a, width_b)
+
+    @staticmethod
+    def latency_of(width_a: int, width_b: int) -> int:
+        """`latency` of a multiplier for factors of these widths."""
+        return 2 if max(width_a, width_b) <= FACTOR_BITS else 3
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -3,6 +3,7 @@
 from typing import Any, TypeAlias
 
 from amaranth import Module, Signal, Value
+from amaranth.lib import data
 
 __all__ = ["Bits", "Pipeline", "Staged"]
 
@@ -45,8 +46,8 @@ class Pipeline:
         self.module = module
 
     def value(self, cycle: int, value: Bits, name: str) -> Staged:
-        """A value that is present in `cycle` as it is: an input, or the output of a submodule."""
-        return Staged(self.module, cycle, Value.cast(value), name)
+        """A value that is present in `cycle` as it is: an input, or the output of a submodule. A view stays one."""
+        return Staged(self.module, cycle, value if isinstance(value, data.View) else Value.cast(value), name)
 
     def register(self, cycle: int, value: Bits, name: str) -> Staged:
         """A value computed in `cycle`, from values of that cycle, and present from the next one on."""

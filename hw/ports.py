@@ -1,69 +1,70 @@
 """Who holds which port of ACT and ACC."""
 
 from amaranth import Cat, Module, Signal
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In
 from amaranth.utils import bits_for
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES
 from npukit.isa.timing import Timing
 
-__all__ = ["PORT_KINDS", "PortOwners", "port_counts"]
-
-PORT_KINDS = ("act_read", "act_write", "acc_read", "acc_write")
+__all__ = ["PortOwners", "port_masks"]
 
 
-def port_counts(config: NpuConfig) -> dict[str, int]:
-    """Ports of each kind, one a bank."""
-    return {kind: config.act_banks if kind.startswith("act") else config.acc_banks for kind in PORT_KINDS}
+def port_masks(config: NpuConfig) -> data.StructLayout:
+    """A bit for each port; each bank of ACT and ACC has one to read and one to write."""
+    return data.StructLayout(
+        {
+            "act_read": config.act_banks,
+            "act_write": config.act_banks,
+            "acc_read": config.acc_banks,
+            "acc_write": config.acc_banks,
+        }
+    )
 
 
 class PortOwners(wiring.Component):
     """Grants all ports of a start at once, in the order of the engines; overlapping holders of one engine share.
 
-    Members, for each engine e: request_<e> with want_<e>_<kind> masks; grant_<e>, in the same cycle;
-    free_<e>_<kind>: masks of ports that one instruction lets go, seen in the next cycle.
+    Members, each with one for every engine:
+        requests: streams in, the ports that an instruction needs to start. All of them are its own from the cycle on
+            in which they are taken.
+        released: ports that one instruction lets go, seen in the next cycle.
     """
 
     def __init__(self, config: NpuConfig) -> None:
-        self._counts = port_counts(config)
         timing = Timing(config)
         self._holder_bits = bits_for(max(timing.matrix_active, timing.vector_active))
-        members = {}
-        for engine in range(len(ENGINES)):
-            members |= {f"request_{engine}": In(1), f"grant_{engine}": Out(1)}
-            for kind, count in self._counts.items():
-                members |= {f"want_{engine}_{kind}": In(count), f"free_{engine}_{kind}": In(count)}
-        super().__init__(members)
+        count, masks = len(ENGINES), port_masks(config)
+        self._total = masks.size
+        super().__init__(
+            {"requests": In(stream.Signature(masks)).array(count), "released": In(masks).array(count)}
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        total = sum(self._counts.values())
-        owners = [Signal(2, name=f"owner_{k}") for k in range(total)]
-        holders = [Signal(self._holder_bits, name=f"holders_{k}") for k in range(total)]
-
-        def masks(kind_of_mask: str, engine: int):
-            return Cat(getattr(self, f"{kind_of_mask}_{engine}_{kind}") for kind in self._counts)
+        owners = [Signal(range(len(ENGINES)), name=f"owner_{k}") for k in range(self._total)]
+        holders = [Signal(self._holder_bits, name=f"holders_{k}") for k in range(self._total)]
 
         # all pairs of engines at once: no chain from port to port, a short one from engine to engine
-        wants = [Signal(total, name=f"want_{engine}") for engine in range(len(ENGINES))]
-        grants = [getattr(self, f"grant_{engine}") for engine in range(len(ENGINES))]
-        for engine, want in enumerate(wants):
-            m.d.comb += want.eq(masks("want", engine))
-            blocked = Cat((holders[k] != 0) & (owners[k] != engine) for k in range(total))
+        wants = [request.payload.as_value() for request in self.requests]
+        releases = [masks.as_value() for masks in self.released]
+        grants = [request.ready for request in self.requests]
+        for engine, (request, want) in enumerate(zip(self.requests, wants, strict=True)):
+            blocked = Cat((holders[k] != 0) & (owners[k] != engine) for k in range(self._total))
             allowed = Signal(name=f"allowed_{engine}")
-            m.d.comb += allowed.eq(getattr(self, f"request_{engine}") & ~(want & blocked).any())
+            m.d.comb += allowed.eq(request.valid & ~(want & blocked).any())
             before = [grants[other] & (want & wants[other]).any() for other in range(engine)]
             m.d.comb += grants[engine].eq(allowed & ~Cat(*before).any())
         # one engine holds a port, so one at most lets it go, and one at most gets it
-        for k in range(total):
+        for k in range(self._total):
             got, freed = Signal(name=f"got_{k}"), Signal(name=f"freed_{k}")
             m.d.comb += [
-                got.eq(Cat(wants[engine][k] & grants[engine] for engine in range(len(ENGINES))).any()),
-                freed.eq(Cat(masks("free", engine)[k] for engine in range(len(ENGINES))).any()),
+                got.eq(Cat(want[k] & grant for want, grant in zip(wants, grants, strict=True)).any()),
+                freed.eq(Cat(masks[k] for masks in releases).any()),
             ]
-            for engine in range(len(ENGINES)):
-                with m.If(wants[engine][k] & grants[engine]):
+            for engine, (want, grant) in enumerate(zip(wants, grants, strict=True)):
+                with m.If(want[k] & grant):
                     m.d.sync += owners[k].eq(engine)
             with m.If(got & ~freed):
                 m.d.sync += holders[k].eq(holders[k] + 1)

@@ -2,57 +2,57 @@
 
 from itertools import pairwise
 
-from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
-from amaranth.lib.fifo import SyncFIFO
+from amaranth import Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
-from npukit.hw.bursts import BurstGenerator, address_bits, bytes_of, last_byte_of
+from npukit.hw.bursts import BEAT_BITS, BurstGenerator, burst_layout, bytes_of, last_byte_of
+from npukit.hw.delay import delay
 from npukit.hw.engine import engine_members
-from npukit.hw.layout import instruction_layout
+from npukit.hw.layout import instruction_view
 from npukit.hw.loops import LoopNest, ring
-from npukit.hw.memory import ReadPort, read_port
+from npukit.hw.memory import read_port
+from npukit.hw.queue import Queue
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import Store
+from npukit.isa.instructions import ENGINES, Store
 from npukit.isa.timing import WRITE_OUTSTANDING, Timing
 
-__all__ = ["StoreEngine"]
+__all__ = ["StoreEngine", "write_beat"]
+
+
+class _Outstanding(data.Struct):
+    """What a write response means: whether its burst is its instruction's last, and the tokens that that one gives."""
+
+    last: 1
+    signal: len(ENGINES)
+
+
+def write_beat(config: NpuConfig) -> data.StructLayout:
+    """A beat of write data; `last`: of its burst."""
+    return data.StructLayout({"data": 8 * config.bus_bytes, "strobe": config.bus_bytes, "last": 1})
 
 
 class StoreEngine(wiring.Component):
     """Addresses run ahead; data follow from a short buffer behind the read port.
 
     Members: those of every engine, and
-        address_valid, address, address_beats, address_outside, address_take: the burst presented.
-        data_valid, data, strobe, data_last, data_take: a beat of write data.
-        response: a write response comes in this cycle. outstanding: one is still to come.
-        start_bank: the start asks for its read port of ACT; `free_act`, `free_bank`: it is free.
+        limit: bytes of DRAM that operands may touch.
+        requests: stream out, bursts to write.
+        beats: stream out, their data.
+        response: a burst is answered in this cycle. outstanding: an answer is still to come.
         act: read port.
     """
-
-    act: ReadPort
 
     def __init__(self, config: NpuConfig) -> None:
         self._config = config
         super().__init__(
             {
-                **engine_members(),
+                **engine_members(config, Store),
                 "limit": In(64),
-                "address_valid": Out(1),
-                "address": Out(address_bits(config)),
-                "address_beats": Out(8),
-                "address_outside": Out(1),
-                "address_take": In(1),
-                "data_valid": Out(1),
-                "data": Out(8 * config.bus_bytes),
-                "strobe": Out(config.bus_bytes),
-                "data_last": Out(1),
-                "data_take": In(1),
+                "requests": Out(stream.Signature(burst_layout(config))),
+                "beats": Out(stream.Signature(write_beat(config))),
                 "response": In(1),
                 "outstanding": Out(1),
-                "start_bank": Out(4),
-                "free_act": Out(1),
-                "free_bank": Out(4),
                 "act": Out(read_port(8 * config.word_bytes)),
             }
         )
@@ -60,59 +60,70 @@ class StoreEngine(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        layout = instruction_layout(Store)
-        head, waiting, run = layout(self.head), Signal(layout), Signal(layout)
+        head, issue, start = self.instructions.payload, Signal(), Signal()
+        waiting, run = Signal.like(head), Signal.like(head)
         is_waiting, running = Signal(), Signal()
         in_flight = Signal(range(config.queue_depth + 1))
         m.d.comb += [
-            self.front_free.eq(~is_waiting & (in_flight < config.queue_depth)),
-            self.issue.eq(self.head_valid & self.front_free & self.issue_ok),
-            self.start_request.eq(is_waiting & ~running),
-            self.start_bank.eq(waiting.bank),
+            self.instructions.ready.eq(~is_waiting & (in_flight < config.queue_depth)),
+            issue.eq(self.instructions.valid & self.instructions.ready),
+            self.ports.valid.eq(is_waiting & ~running),
+            self.ports.payload.act_read.eq(1 << waiting.bank),
+            start.eq(self.ports.valid & self.ports.ready),
         ]
-        m.d.sync += in_flight.eq(in_flight + self.issue - self.end)
-        with m.If(self.start_grant):
+        m.d.sync += in_flight.eq(in_flight + issue - self.ends.valid)
+        with m.If(start):
             m.d.sync += [is_waiting.eq(0), running.eq(1), run.eq(waiting)]
-        with m.If(self.issue):
+        with m.If(issue):
             m.d.sync += [is_waiting.eq(1), waiting.eq(head)]
 
-        # addresses
-        m.submodules.bursts = bursts = BurstGenerator(config)
-        m.submodules.accepted = accepted = SyncFIFO(width=8, depth=WRITE_OUTSTANDING)
-        m.submodules.responses = responses = SyncFIFO(width=5, depth=WRITE_OUTSTANDING)
-        source = layout(Mux(bursts.valid, run.as_value(), waiting.as_value()))
-        m.d.comb += [
-            bursts.load.eq(self.start_grant),
-            bursts.planes.eq(source.planes),
-            bursts.rows.eq(source.rows),
-            bursts.bytes.eq(last_byte_of(source.words, config.word_bytes)),
-            bursts.start.eq(bytes_of(waiting.dram, config.word_bytes)),
-            bursts.plane_stride.eq(bytes_of(source.dram_plane_stride, config.word_bytes)),
-            bursts.row_stride.eq(bytes_of(source.dram_row_stride, config.word_bytes)),
-            bursts.limit.eq(self.limit),
-            bursts.take.eq(self.address_take),
-            self.address_valid.eq(bursts.valid & accepted.w_rdy & responses.w_rdy),
-            self.address.eq(bursts.address),
-            self.address_beats.eq(bursts.beats),
-            self.address_outside.eq(bursts.outside),
-            accepted.w_en.eq(self.address_take),
-            accepted.w_data.eq(bursts.beats),
-            responses.w_en.eq(self.address_take),
-            responses.w_data.eq(Cat(bursts.last, run.signal)),
-            responses.r_en.eq(self.response),
-            self.outstanding.eq(responses.r_rdy),
-            self.end.eq(self.response & responses.r_data[0]),
-            self.end_signal.eq(responses.r_data[1:]),
-        ]
-        self._data_side(m, waiting, run, running, accepted)
+        accepted = self._addresses(m, start, waiting, run)
+        self._data_side(m, start, waiting, run, running, accepted)
         return m
 
-    def _data_side(self, m: Module, waiting, run, running: Signal, accepted: SyncFIFO) -> None:
+    def _addresses(self, m: Module, start: Signal, waiting, run) -> stream.Interface:
+        """Bursts, and what their answers mean; beats, less one, of those that were taken."""
+        config = self._config
+        m.submodules.bursts = bursts = BurstGenerator(config)
+        m.submodules.accepted = accepted = Queue(BEAT_BITS, WRITE_OUTSTANDING)
+        m.submodules.responses = responses = Queue(_Outstanding, WRITE_OUTSTANDING)
+        burst, taken = bursts.bursts.payload, Signal()
+        # the first burst is made before the instruction starts: that comes late
+        source = instruction_view(Store, Mux(bursts.bursts.valid, run.as_value(), waiting.as_value()))
+        room = accepted.writes.ready & responses.writes.ready
+        m.d.comb += [
+            bursts.load.eq(start),
+            bursts.start.eq(bytes_of(waiting.dram, config.word_bytes)),
+            bursts.rows.planes.eq(source.planes),
+            bursts.rows.rows.eq(source.rows),
+            bursts.rows.bytes.eq(last_byte_of(source.words, config.word_bytes)),
+            bursts.rows.plane_stride.eq(bytes_of(source.dram_plane_stride, config.word_bytes)),
+            bursts.rows.row_stride.eq(bytes_of(source.dram_row_stride, config.word_bytes)),
+            bursts.limit.eq(self.limit),
+            self.requests.payload.eq(burst),
+            self.requests.valid.eq(bursts.bursts.valid & room),
+            taken.eq(self.requests.valid & self.requests.ready),
+            bursts.bursts.ready.eq(taken),
+            accepted.writes.valid.eq(taken),
+            accepted.writes.payload.eq(burst.beats),
+            responses.writes.valid.eq(taken),
+            responses.writes.payload.last.eq(burst.last),
+            responses.writes.payload.signal.eq(run.signal),
+            responses.reads.ready.eq(self.response),
+            self.outstanding.eq(responses.reads.valid),
+            self.ends.valid.eq(self.response & responses.reads.payload.last),
+            self.ends.payload.eq(responses.reads.payload.signal),
+        ]
+        return accepted.reads
+
+    def _data_side(
+        self, m: Module, start: Signal, waiting, run, running: Signal, accepted: stream.Interface
+    ) -> None:  # fmt: skip
         config = self._config
         latency = Timing(config).store_read_latency
         depth = latency + 1
         # reads, as far as the buffer has room for what is on its way
-        place = LoopNest(3, 1).build(m)
+        m.submodules.place = place = LoopNest(3, 1)
         reading, outstanding = Signal(), Signal(range(depth + 1))
         pop = Signal()
         read = Signal()
@@ -125,25 +136,21 @@ class StoreEngine(wiring.Component):
             place.strides[0][1].eq(run.row_stride),
             place.strides[0][2].eq(run.word_stride),
             place.offsets[0].eq(waiting.offset),
-            place.load.eq(self.start_grant),
+            place.load.eq(start),
             read.eq(reading & (outstanding < depth)),
             place.step.eq(read),
-            self.act.en.eq(read),
-            self.act.bank.eq(run.bank),
-            self.act.offset.eq(ring(run.offset, place.address[0], run.wrap)),
+            self.act.addresses.valid.eq(read),
+            self.act.addresses.payload.bank.eq(run.bank),
+            self.act.addresses.payload.offset.eq(ring(run.offset, place.address[0], run.wrap)),
         ]
         m.d.sync += outstanding.eq(outstanding + read - pop)
         with m.If(read & place.last):
             m.d.sync += reading.eq(0)
-        with m.If(self.start_grant):
+        with m.If(start):
             m.d.sync += reading.eq(1)
 
         # the words arrive in the read port's register; those that wait move into a short queue
-        arrival = read
-        for stage in range(latency):
-            register = Signal(name=f"arrival_{stage}")
-            m.d.sync += register.eq(arrival)
-            arrival = register
+        arrival = delay(m, read, latency, "arrival")
         waiting_words = [Signal(8 * config.word_bytes, name=f"waiting_{k}") for k in range(depth)]
         count = Signal(range(depth + 1))
         word, present = Signal(8 * config.word_bytes), Signal()
@@ -162,7 +169,7 @@ class StoreEngine(wiring.Component):
                     m.d.sync += register.eq(self.act.data)
 
         # slots: words to beats
-        row = LoopNest(3, 1).build(m)
+        m.submodules.row = row = LoopNest(3, 1)
         m.d.comb += [
             row.counts[0].eq(run.planes),
             row.counts[1].eq(run.rows),
@@ -172,38 +179,40 @@ class StoreEngine(wiring.Component):
             row.strides[0][1].eq(run.dram_row_stride),
             row.strides[0][2].eq(1),
             row.offsets[0].eq(waiting.dram),
-            row.load.eq(self.start_grant),
+            row.load.eq(start),
             row.step.eq(pop),
         ]
-        beats_sent = Signal(8)
-        complete = self._beats(m, row, word, pop, present & running)
+        beats_sent, sent = Signal(BEAT_BITS), Signal()
+        complete = self._beats(m, row, word, pop, present & running, sent)
         m.d.comb += [
-            self.data_valid.eq(complete & accepted.r_rdy),
-            self.data_last.eq(beats_sent == accepted.r_data),
-            accepted.r_en.eq(self.data_take & self.data_last),
+            self.beats.valid.eq(complete & accepted.valid),
+            sent.eq(self.beats.valid & self.beats.ready),
+            self.beats.payload.last.eq(beats_sent == accepted.payload),
+            accepted.ready.eq(sent & self.beats.payload.last),
         ]
-        with m.If(self.data_take):
+        with m.If(sent):
             m.d.sync += beats_sent.eq(beats_sent + 1)
-            with m.If(self.data_last):
+            with m.If(self.beats.payload.last):
                 m.d.sync += beats_sent.eq(0)
         done = pop & row.last
-        m.d.comb += [self.free_act.eq(done), self.free_bank.eq(run.bank)]
+        m.d.comb += self.released.act_read.eq(Mux(done, 1 << run.bank, 0))
         with m.If(done):
             m.d.sync += running.eq(0)
 
-    def _beats(self, m: Module, row: LoopNest, word: Signal, pop: Signal, present: Value) -> Value:
+    def _beats(self, m: Module, row: LoopNest, word: Signal, pop: Signal, present: Value, sent: Signal) -> Value:
         """Fill `data` and `strobe`; returns whether this cycle's slot has a whole beat to send."""
+        beat = self.beats.payload
         config = self._config
         bus, size = config.bus_bytes, config.word_bytes
         if size >= bus:
             parts = size // bus
             part = Signal(range(max(2, parts)))
             m.d.comb += [
-                self.data.eq(word.word_select(part, 8 * bus)),
-                self.strobe.eq(~0),
-                pop.eq(self.data_take & (part == parts - 1)),
+                beat.data.eq(word.word_select(part, 8 * bus)),
+                beat.strobe.eq(~0),
+                pop.eq(sent & (part == parts - 1)),
             ]
-            with m.If(self.data_take):
+            with m.If(sent):
                 m.d.sync += part.eq(part + 1)
                 with m.If(part == parts - 1):
                     m.d.sync += part.eq(0)
@@ -212,16 +221,16 @@ class StoreEngine(wiring.Component):
         lane = row.address[0][: exact_log2(lanes)]
         kept, kept_strobe = Signal(8 * bus), Signal(bus)
         last = (lane == lanes - 1) | row.at_end[2]
-        m.d.comb += [self.data.eq(kept), self.strobe.eq(kept_strobe)]
+        m.d.comb += [beat.data.eq(kept), beat.strobe.eq(kept_strobe)]
         for k in range(lanes):
             with m.If(lane == k):
                 m.d.comb += [
-                    self.data.word_select(k, 8 * size).eq(word),
-                    self.strobe.word_select(k, size).eq(~0),
+                    beat.data.word_select(k, 8 * size).eq(word),
+                    beat.strobe.word_select(k, size).eq(~0),
                 ]
-        m.d.comb += pop.eq(present & (~last | self.data_take))
+        m.d.comb += pop.eq(present & (~last | sent))
         with m.If(pop):
-            m.d.sync += [kept.eq(self.data), kept_strobe.eq(self.strobe)]
+            m.d.sync += [kept.eq(beat.data), kept_strobe.eq(beat.strobe)]
             with m.If(last):
                 m.d.sync += kept_strobe.eq(0)
         return present & last

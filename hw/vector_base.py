@@ -1,21 +1,25 @@
 """What the datapaths of VECTOR have in common: parameters, operands, row-windows, lanes of words."""
 
 from amaranth import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory as Ram
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, ceil_log2, exact_log2
 from npukit.hw.delay import delay, payload_attributes
-from npukit.hw.vector_loader import WordKind
-from npukit.hw.vector_windows import pass_members, window_slot_bits
+from npukit.hw.pipeline import Staged
+from npukit.hw.vector_loader import WordKind, parameter_word
+from npukit.hw.vector_windows import window_pass, window_slot_bits
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import LaneField, descriptor_lanes
 from npukit.isa.instructions import InstructionError, Operation
-from npukit.isa.timing import TABLE_LOAD_CYCLES
 
-__all__ = ["OPERANDS", "VectorDatapath", "is_one_of"]
+__all__ = ["OPERANDS", "WINDOW", "VectorDatapath", "is_one_of", "lane_group_bits", "stream_cycle"]
 
-OPERANDS = 4
+_READ = 2
+"""Cycles from a word's address to the word."""
+WINDOW = _READ + 1
+"""Cycles from a pass to the words of its window, and to their taps."""
+OPERANDS = _READ + 2
 """Cycles from a pass to its operands, where they are single words."""
 _DESCRIPTOR_LANES = 8
 
@@ -28,41 +32,58 @@ def is_one_of(operation: Value, kinds) -> Value:
     return result
 
 
+def lane_group_bits(config: NpuConfig) -> int:
+    """Bits that name a group of lanes of a word."""
+    return max(1, bits_for(config.array - 1))
+
+
+def stream_cycle(config: NpuConfig) -> data.StructLayout:
+    """What VECTOR does in a cycle in which an instruction streams.
+
+    operation, from_acc, to_acc: the instruction's. same_bank: both sources lie in one.
+    read, read_b: a word of the first, of the second source is read.
+    passing: there is a pass, of lanes `lane_group`.
+    window: of a window operation; of others, no word goes to a row-window.
+    set_index, descriptor_index: the instruction's parameters.
+    """
+    return data.StructLayout(
+        {
+            "operation": Operation,
+            "from_acc": 1,
+            "to_acc": 1,
+            "same_bank": 1,
+            "read": 1,
+            "read_b": 1,
+            "passing": 1,
+            "lane_group": lane_group_bits(config),
+            "window": window_pass(config),
+            "set_index": 1,
+            "descriptor_index": 1,
+        }
+    )
+
+
 class VectorDatapath(wiring.Component):
     """A pass of stream cycle c reads parameters and operands in c + 3 (windows) and c + 4 (single words).
 
-    Members: the control of the present stream cycle (`pass_members`), the read ports' data, and what PAR returns.
-
-    act_result, acc_result: the result word, in the cycle of its write.
+    Members:
+        control: what is done in the present stream cycle.
+        parameters: stream in, the words that PAR returns.
+        a, b, acc: what the read ports return.
+        act_result, acc_result: the result word, in the cycle of its write.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self._config = config
         word, wide = 8 * config.word_bytes, 8 * config.wide_word_bytes
-        self._lane_bits = max(1, bits_for(config.array - 1))
+        self._lane_bits = lane_group_bits(config)
         super().__init__(
             {
-                "a_data": In(word),
-                "b_data": In(word),
-                "acc_data": In(wide),
-                "operation": In(4),
-                "from_acc": In(1),
-                "to_acc": In(1),
-                "same_bank": In(1),
-                "read": In(1),
-                "read_b": In(1),
-                "lane_group": In(self._lane_bits),
-                "passing": In(1),
-                **{name: In(shape) for name, shape in pass_members(config).items()},
-                "set_index": In(1),
-                "descriptor_index": In(1),
-                "write_set": In(1),
-                "write_kind": In(WordKind),
-                "write_index": In(8),
-                "write_descriptor": In(1),
-                "write_data": In(wide),
-                "write_table": In(1),
-                "write_table_index": In(exact_log2(TABLE_LOAD_CYCLES)),
+                "control": In(stream_cycle(config)),
+                "parameters": In(stream.Signature(parameter_word(config), always_ready=True)),
+                "a": In(word),
+                "b": In(word),
+                "acc": In(wide),
                 "act_result": Out(word),
                 "acc_result": Out(wide),
             }
@@ -73,33 +94,38 @@ class VectorDatapath(wiring.Component):
     def _descriptors(self, m: Module) -> Array:
         """Registers for both descriptors."""
         config = self._config
+        place, word_data = self.parameters.payload.place, self.parameters.payload.data
         descriptors = Array(Signal(32 * _DESCRIPTOR_LANES, name=f"descriptor_{k}", reset_less=True) for k in range(2))
         per_word = min(config.array, _DESCRIPTOR_LANES)
-        with m.If(self.write_kind == WordKind.DESCRIPTOR):
+        with m.If(self._brings(WordKind.DESCRIPTOR)):
             for word in range(-(-_DESCRIPTOR_LANES // config.array)):
-                with m.If(self.write_index == word):
+                with m.If(place.index == word):
                     m.d.sync += (
-                        descriptors[self.write_descriptor]
+                        descriptors[place.descriptor]
                         .word_select(word, 32 * per_word)
-                        .eq(self.write_data[: 32 * per_word])
+                        .eq(word_data[: 32 * per_word])
                     )
         return descriptors
 
-    def _parameter(self, m: Module, word: int, cycle: int) -> Value:
+    def _brings(self, kind: WordKind) -> Value:
+        """Whether a word of a kind comes from PAR."""
+        return self.parameters.valid & (self.parameters.payload.place.kind == kind)
+
+    def _parameter(self, m: Module, control: Staged, word: int, cycle: int) -> Value:
         """A block's word of parameters, of the pass that is `cycle` cycles old."""
-        wide = 8 * self._config.wide_word_bytes
+        wide, place = 8 * self._config.wide_word_bytes, self.parameters.payload.place
         m.submodules[f"parameter_{word}"] = ram = Ram(shape=wide, depth=2, init=[], attrs=payload_attributes(wide))
         write, read = ram.write_port(), ram.read_port()
         m.d.comb += [
-            write.en.eq((self.write_kind == WordKind.PARAMETER) & (self.write_index == word)),
-            write.addr.eq(self.write_set),
-            write.data.eq(self.write_data),
+            write.en.eq(self._brings(WordKind.PARAMETER) & (place.index == word)),
+            write.addr.eq(place.set),
+            write.data.eq(self.parameters.payload.data),
             read.en.eq(1),
-            read.addr.eq(delay(m, self.set_index, cycle - 1, f"parameter_set_{word}")),
+            read.addr.eq(control.at(cycle - 1).set_index),
         ]
         return read.data
 
-    def _taps(self, m: Module) -> list[list[Value]]:
+    def _taps(self, m: Module, control: Staged) -> list[list[Value]]:
         """The taps of the pass that is 3 cycles old: [tap][lane] of an element, of its lane group.
 
         Words of four int8 or two bf16 taps a lane lie in as many memories as one pass may reach into, in turn.
@@ -111,10 +137,9 @@ class VectorDatapath(wiring.Component):
         words = -(-(config.max_window**2) // per_word)
         depth = -(-words // banks)
         row_bits = ceil_log2(depth)
-        early = delay(m, self.tap_place, 1, "tap_place")
-        place = delay(m, early, 2, "tap_place_late")
-        tap_set = delay(m, self.set_index, 1, "tap_set")
+        early, place = control.at(1).window.tap_place, control.at(WINDOW).window.tap_place
         first_early, first = early >> exact_log2(per_word), place >> exact_log2(per_word)
+        going = self.parameters.payload.place
         outputs = []
         for bank in range(banks):
             wide = 8 * config.wide_word_bytes
@@ -123,15 +148,17 @@ class VectorDatapath(wiring.Component):
             )
             write, read = ram.write_port(), ram.read_port()
             m.d.comb += [
-                write.en.eq((self.write_kind == WordKind.TAPS) & (self.write_index % banks == bank)),
-                write.addr.eq(Cat((self.write_index // banks)[:row_bits], self.write_set)),
-                write.data.eq(self.write_data),
+                write.en.eq(self._brings(WordKind.TAPS) & (going.index % banks == bank)),
+                write.addr.eq(Cat((going.index // banks)[:row_bits], going.set)),
+                write.data.eq(self.parameters.payload.data),
                 read.en.eq(1),
-                read.addr.eq(Cat(((first_early + (banks - 1 - bank)) // banks)[:row_bits], tap_set)),
+                read.addr.eq(
+                    Cat(((first_early + (banks - 1 - bank)) // banks)[:row_bits], control.at(1).set_index)
+                ),
             ]
             outputs.append(read.data)
         # lanes first: they are fewer than the words' elements
-        group = delay(m, self.lane_group, 2, "tap_lane_group")
+        group = control.at(2).lane_group
         runs = []
         for k in range(config.vector_lanes):
             mine = Array(Signal(32, name=f"tap_lane_{k}_{bank}", reset_less=True) for bank in range(banks))
@@ -191,24 +218,22 @@ class VectorDatapath(wiring.Component):
 
     # ---- operands
 
-    def _operands(self, m: Module, from_acc: Value) -> tuple[Value, Value]:
-        """(a, b) as they stand four cycles after the first read of their word; a has 32 bits a lane."""
+    def _operands(self, m: Module, control: Staged) -> tuple[Value, Value]:
+        """(a, b) as they stand `OPERANDS` cycles after the first read of their word; a has 32 bits a lane."""
         config = self._config
-        read = delay(m, self.read, 2, "read")
-        acc_2 = delay(m, self.from_acc, 2, "from_acc_early")
-        wide = Cat(*(self._extend(m, self._element(self.a_data, k), f"a_{k}") for k in range(config.array)))
+        returned = control.at(_READ)
+        wide = Cat(*(self._extend(m, self._element(self.a, k), f"a_{k}") for k in range(config.array)))
         a_first = Signal(8 * config.wide_word_bytes, reset_less=True)
-        with m.If(read):
-            m.d.sync += a_first.eq(Mux(acc_2, self.acc_data, wide))
+        with m.If(returned.read):
+            m.d.sync += a_first.eq(Mux(returned.from_acc, self.acc, wide))
         a = delay(m, a_first, 1, "a")
         # with both sources in one bank, b is read a cycle later and must stay while the next word's comes
         b_apart = Signal(8 * config.word_bytes, reset_less=True)
         b_after = Signal(8 * config.word_bytes, reset_less=True)
-        m.d.sync += b_apart.eq(self.b_data)
-        with m.If(delay(m, self.read_b & self.same_bank, 2, "read_b")):
-            m.d.sync += b_after.eq(self.b_data)
-        same_bank = delay(m, self.same_bank, OPERANDS, "same_bank")
-        b = Mux(same_bank, b_after, delay(m, b_apart, 1, "b"))
+        m.d.sync += b_apart.eq(self.b)
+        with m.If(returned.read_b & returned.same_bank):
+            m.d.sync += b_after.eq(self.b)
+        b = Mux(control.at(OPERANDS).same_bank, b_after, delay(m, b_apart, 1, "b"))
         return a, b
 
     def _extend(self, m: Module, value: Value, name: str) -> Value:
@@ -230,7 +255,7 @@ class VectorDatapath(wiring.Component):
 
     # ---- windows
 
-    def _window(self, m: Module) -> list[tuple[list[Value], Value]]:
+    def _window(self, m: Module, control: Staged) -> list[tuple[list[Value], Value]]:
         """The pass that is 3 cycles old: for each tap, its column's elements of the lanes, and whether the window has
         that column.
 
@@ -242,18 +267,14 @@ class VectorDatapath(wiring.Component):
         banks = 1 << ceil_log2(tap_count)
         # bf16 goes through one window row at a time
         bank_bits, row_bits = exact_log2(banks), ceil_log2(config.max_window) if config.dtype == "int8" else 0
-        read = delay(m, self.read_window, 2, "read_window")
-        row_in = delay(m, self.window_row, 2, "window_row_in")[:row_bits]
-        slot_in = delay(m, self.window_slot, 2, "window_slot_in")
-        row = delay(m, self.window_row, 3, "window_row")[:row_bits]
-        column = delay(m, self.tap_column, 2, "tap_column")
-        width = delay(m, self.window_width, 2, "window_width")
-        newest = delay(m, self.window_newest, 2, "window_newest")
+        returned, late = control.at(_READ), control.at(WINDOW)
+        window = returned.window
+        row_in, row = window.row[:row_bits], late.window.row[:row_bits]
         first = Signal(slot_bits, name="tap_slot")
         inside = Signal(tap_count, name="taps_inside")
         m.d.sync += [
-            first.eq(newest - width + column),
-            inside.eq(Cat(column + tap <= width for tap in range(tap_count))),
+            first.eq(window.newest - window.width + window.tap_column),
+            inside.eq(Cat(window.tap_column + tap <= window.width for tap in range(tap_count))),
         ]
         outputs = []
         for bank in range(banks):
@@ -262,9 +283,9 @@ class VectorDatapath(wiring.Component):
             write_port, read_port = ram.write_port(), ram.read_port(domain="comb")
             turn = Signal(turns, name=f"window_turn_{bank}")
             m.d.comb += [
-                write_port.en.eq(read & (slot_in[:bank_bits] == bank)),
-                write_port.addr.eq(Cat(slot_in[bank_bits:], row_in)),
-                write_port.data.eq(self.a_data),
+                write_port.en.eq(window.read_window & (window.slot[:bank_bits] == bank)),
+                write_port.addr.eq(Cat(window.slot[bank_bits:], row_in)),
+                write_port.data.eq(self.a),
                 # the turn in which a slot from `first` on lies in this memory
                 turn.eq((first + (banks - 1 - bank)) >> bank_bits),
                 read_port.addr.eq(Cat(turn, row)),
@@ -272,7 +293,7 @@ class VectorDatapath(wiring.Component):
             outputs.append(read_port.data)
         # lanes first, as with taps
         lanes, bits = config.vector_lanes, 8 * config.element_bytes
-        group = delay(m, self.lane_group, 3, "window_lane_group")
+        group = late.lane_group
         found = [[self._lane(m, output, group, k, lanes, bits) for output in outputs] for k in range(lanes)]
         selected = []
         for tap in range(tap_count):

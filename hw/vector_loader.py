@@ -1,26 +1,45 @@
 """Loads VECTOR's parameters: two sets for blocks, two descriptors, and the table."""
 
 from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import enum, wiring
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 from npukit.hw.delay import delay
 from npukit.hw.layout import instruction_layout
+from npukit.hw.memory import read_port
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import block_parameters, descriptor_lanes
-from npukit.isa.instructions import INSTRUCTION_BITS, InstructionError, Memory, Operation, Vector
+from npukit.isa.instructions import InstructionError, Memory, Operation, Vector
 from npukit.isa.timing import TABLE_LOAD_CYCLES, Timing
 
-__all__ = ["VectorLoader", "WordKind"]
+__all__ = ["VectorLoader", "WordKind", "parameter_word"]
 
 
 class WordKind(enum.Enum, shape=2):
     """What a PAR word holds."""
 
-    NONE = 0
-    DESCRIPTOR = 1
-    PARAMETER = 2
-    TAPS = 3
+    DESCRIPTOR = 0
+    PARAMETER = 1
+    TAPS = 2
+    TABLE = 3
+    """Entries of the table: a word stays for as many cycles as it has parts of four entries."""
+
+
+_INDEX_BITS = 8
+
+
+class ParameterPlace(data.Struct):
+    """Where a PAR word goes: to which of both sets, or both descriptors, as the how manieth of its kind."""
+
+    kind: WordKind
+    index: _INDEX_BITS
+    set: 1
+    descriptor: 1
+
+
+def parameter_word(config: NpuConfig) -> data.StructLayout:
+    """A word of PAR and where it goes."""
+    return data.StructLayout({"place": ParameterPlace, "data": 8 * config.wide_word_bytes})
 
 
 def _descriptor_words(config: NpuConfig, operation: Operation) -> int:
@@ -35,7 +54,7 @@ class VectorLoader(wiring.Component):
     """Reads descriptor, parameters and taps ahead of the stream, one PAR word a cycle.
 
     Members:
-        head, issue: the instruction that VECTOR issues in this cycle.
+        issued: stream in, the instruction that VECTOR issues.
         idle_next: the last load has its last word in this cycle, or had it.
         front_loads, front_ready: the issued instruction needs a set; its first block's is there.
         start: that instruction starts to stream. run_loads, run_block_loads: it needs sets, one a block.
@@ -43,17 +62,14 @@ class VectorLoader(wiring.Component):
         stream_set, run_descriptor: those that the stream uses.
         streaming: a block streams in this cycle. leave: the stream used its set for the last
             time. quiet: nothing streams or waits to.
-        par_en, par_offset, par_data: PAR's read port.
-        write_*: the word that PAR returns in this cycle, for the datapath.
+        par: PAR's read port. parameters: stream out, the words that it returns.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self._config = config
-        table_bits = exact_log2(TABLE_LOAD_CYCLES)
         super().__init__(
             {
-                "head": In(INSTRUCTION_BITS),
-                "issue": In(1),
+                "issued": In(stream.Signature(instruction_layout(Vector), always_ready=True)),
                 "idle_next": Out(1),
                 "front_loads": Out(1),
                 "front_ready": Out(1),
@@ -66,23 +82,15 @@ class VectorLoader(wiring.Component):
                 "leave": In(1),
                 "streaming": In(1),
                 "quiet": In(1),
-                "par_en": Out(1),
-                "par_offset": Out(15),
-                "par_data": In(8 * config.wide_word_bytes),
-                "write_set": Out(1),
-                "write_descriptor": Out(1),
-                "write_kind": Out(WordKind),
-                "write_index": Out(8),
-                "write_table": Out(1),
-                "write_table_index": Out(table_bits),
+                "par": Out(read_port(8 * config.wide_word_bytes)),
+                "parameters": Out(stream.Signature(parameter_word(config), always_ready=True)),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        layout = instruction_layout(Vector)
-        head = layout(self.head)
+        head, issue = self.issued.payload, self.issued.valid
         descriptor, parameters = Signal(5), Signal(2)
         """Words of the issued instruction's descriptor, and of each block's parameters before the taps."""
         taps = Signal(8)
@@ -168,8 +176,8 @@ class VectorLoader(wiring.Component):
         read_now = Signal()
         m.d.comb += [
             read_now.eq(reading & Mux(front_table, current[:lane_bits] == 0, 1)),
-            self.par_en.eq(read_now),
-            self.par_offset.eq(address),
+            self.par.addresses.valid.eq(read_now),
+            self.par.addresses.payload.offset.eq(address),
         ]
         with m.If(read_now):
             m.d.sync += address.eq(address + 1)
@@ -180,23 +188,24 @@ class VectorLoader(wiring.Component):
             m.d.sync += in_first.eq(first_load)
         in_descriptor = Mux(begin, first_load, in_first)
         before = Mux(in_descriptor, front_descriptor, 0)
-        place, index = Signal(8), Signal(8)
-        kind = Signal(WordKind)
-        m.d.comb += place.eq(current - before)
-        with m.If(reading & ~front_table):
-            with m.If(current < before):
-                m.d.comb += [kind.eq(WordKind.DESCRIPTOR), index.eq(current)]
-            with m.Elif(place < front_parameters):
-                m.d.comb += [kind.eq(WordKind.PARAMETER), index.eq(place)]
-            with m.Else():
-                m.d.comb += [kind.eq(WordKind.TAPS), index.eq(place - front_parameters)]
+        behind, going = Signal(_INDEX_BITS), Signal(ParameterPlace)
         m.d.comb += [
-            self.write_kind.eq(delay(m, kind.as_value(), 2, "kind")),
-            self.write_index.eq(delay(m, index, 2, "index")),
-            self.write_set.eq(delay(m, Mux(begin, next_set, loading_set), 2, "set")),
-            self.write_descriptor.eq(delay(m, front_descriptor_index, 2, "descriptor_index")),
-            self.write_table.eq(delay(m, reading & front_table, 2, "table")),
-            self.write_table_index.eq(delay(m, current[: len(self.write_table_index)], 2, "table_index")),
+            behind.eq(current - before),
+            going.set.eq(Mux(begin, next_set, loading_set)),
+            going.descriptor.eq(front_descriptor_index),
+        ]
+        with m.If(front_table):
+            m.d.comb += [going.kind.eq(WordKind.TABLE), going.index.eq(current)]
+        with m.Elif(current < before):
+            m.d.comb += [going.kind.eq(WordKind.DESCRIPTOR), going.index.eq(current)]
+        with m.Elif(behind < front_parameters):
+            m.d.comb += [going.kind.eq(WordKind.PARAMETER), going.index.eq(behind)]
+        with m.Else():
+            m.d.comb += [going.kind.eq(WordKind.TAPS), going.index.eq(behind - front_parameters)]
+        m.d.comb += [
+            self.parameters.valid.eq(delay(m, reading, 2, "returned")),
+            self.parameters.payload.place.eq(ParameterPlace(delay(m, going.as_value(), 2, "place"))),
+            self.parameters.payload.data.eq(self.par.data),
         ]
 
         # a load whose last word is addressed in cycle l is there for a block from l + 3 on
@@ -223,7 +232,7 @@ class VectorLoader(wiring.Component):
                 self.run_descriptor.eq(front_descriptor_index),
             ]
         m.d.comb += self.front_loads.eq(front_loads)
-        with m.If(self.issue):
+        with m.If(issue):
             m.d.sync += [
                 front_descriptor.eq(descriptor),
                 front_parameters.eq(parameters),

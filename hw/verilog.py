@@ -88,8 +88,8 @@ def component_rtlil(component: "wiring.Component", name: str, platform: object) 
 
 
 def _ports(component: "wiring.Component") -> dict[str, Any]:
-    """Value and direction of each port, by its name."""
-    from amaranth import Shape, Value, ValueCastable
+    """Value and direction of each port, by its name. What is always so, `ready` of some streams, needs none."""
+    from amaranth import Const, Shape, Value, ValueCastable
     from amaranth.hdl._ir import PortDirection
     from amaranth.lib.wiring import In
 
@@ -97,6 +97,8 @@ def _ports(component: "wiring.Component") -> dict[str, Any]:
     for path, member, signal in component.signature.flatten(component):
         value = signal.as_value() if isinstance(signal, ValueCastable) else signal
         assert isinstance(value, Value) and isinstance(value.shape(), Shape)
+        if isinstance(value, Const):
+            continue
         direction = PortDirection.Input if member.flow == In else PortDirection.Output
         ports["_".join(str(part) for part in path)] = (value, direction)
     return ports
