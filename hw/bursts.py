@@ -37,9 +37,7 @@ def burst_layout(config: NpuConfig) -> data.StructLayout:
 def rows_layout(config: NpuConfig) -> data.StructLayout:
     """Planes of rows of bytes: their numbers, each less one, and from each to the next, in bytes."""
     bits = address_bits(config)
-    return data.StructLayout(
-        {"planes": 12, "rows": 12, "bytes": _ROW_BITS, "plane_stride": bits, "row_stride": bits}
-    )
+    return data.StructLayout({"planes": 12, "rows": 12, "bytes": _ROW_BITS, "plane_stride": bits, "row_stride": bits})
 
 
 class BurstGenerator(wiring.Component):

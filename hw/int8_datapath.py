@@ -75,7 +75,9 @@ class Int8VectorDatapath(VectorDatapath):
         passed_on = []
         for k in range(lanes):
             m.submodules[f"requantize_{k}"] = lane = RequantizeLane()
-            bias, multiplier, shift = (self._lane(m, parameter, late.lane_group, k, lanes, 32) for parameter in parameters)
+            bias, multiplier, shift = (
+                self._lane(m, parameter, late.lane_group, k, lanes, 32) for parameter in parameters
+            )
             word = delay(m, single[k], _REQUANTIZE - OPERANDS, f"single_{k}")
             m.d.comb += [
                 lane.accumulator.eq(Mux(direct, word, sums[k]).as_signed()),
@@ -192,7 +194,11 @@ class Int8VectorDatapath(VectorDatapath):
             combined = Signal(signed(32), name=f"combined_{k}")
             old = self._running(m, k, adding.lane_group, adding.passing, combined)
             m.d.comb += combined.eq(
-                Mux(adding.window.first, value, Mux(maximum, Mux(value > old, value, old), (value + old)[:32].as_signed()))
+                Mux(
+                    adding.window.first,
+                    value,
+                    Mux(maximum, Mux(value > old, value, old), (value + old)[:32].as_signed()),
+                )
             )
             result = Signal(signed(32), name=f"accumulated_{k}", reset_less=True)
             m.d.sync += result.eq(combined)

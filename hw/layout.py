@@ -15,7 +15,7 @@ __all__ = ["instruction_layout", "instruction_view", "without_meaning"]
 
 
 def instruction_layout(kind: type[Instruction]) -> data.FlexibleLayout:
-    """The layout of one instruction, up to its last field; counts hold count - 1, and the variants of VECTOR overlap."""
+    """The layout of an instruction, up to its last field; counts hold count - 1, and the variants of VECTOR overlap."""
     fields = {"opcode": data.Field(OPCODE_FIELD.width, 0)}
     for spec in fields_of(kind):
         fields[spec.name] = data.Field(Shape(spec.width, spec.signed), spec.lsb)

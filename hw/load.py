@@ -2,7 +2,7 @@
 
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import Out, In
+from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 from npukit.hw.bursts import BurstGenerator, burst_layout, bytes_of, last_byte_of
 from npukit.hw.engine import engine_members

@@ -40,9 +40,7 @@ class LoopNest(wiring.Component):
             outermost index must be the same.
     """
 
-    def __init__(
-        self, levels: int, addresses: int, *, count_bits: int = 16, returns: bool = False
-    ) -> None:
+    def __init__(self, levels: int, addresses: int, *, count_bits: int = 16, returns: bool = False) -> None:
         self._levels, self._addresses, self._count_bits, self._returns = levels, addresses, count_bits, returns
         super().__init__(
             {
@@ -64,11 +62,9 @@ class LoopNest(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         levels = range(self._levels)
-        bases = [
-            [Signal(ADDRESS_BITS, name=f"base_{k}_{level}") for level in levels] for k in range(self._addresses)
-        ]
-        """Each address as it was when the index of a level moved last; that of the innermost level is the present one."""
-        m.d.comb += [self.last.eq(Cat(self.at_end).all())]
+        bases = [[Signal(ADDRESS_BITS, name=f"base_{k}_{level}") for level in levels] for k in range(self._addresses)]
+        """Each address as it was when the index of a level moved last: of the innermost level, the present one."""
+        m.d.comb += self.last.eq(Cat(self.at_end).all())
         m.d.comb += [address.eq(base[-1]) for address, base in zip(self.address, bases, strict=True)]
         single = Signal(self._levels)
         with m.If(self.step):

@@ -20,14 +20,15 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, Engine, Load, Matrix, Store, Vector
 from npukit.isa.registers import COUNTERS, ErrorCause
 
-__all__ = ["Machine"]
+__all__ = ["ENGINE_OF", "Machine"]
 
-_ENGINES = {
+ENGINE_OF = {
     Engine.LOAD: (LoadEngine, Load),
     Engine.MATRIX: (MatrixEngine, Matrix),
     Engine.VECTOR: (VectorEngine, Vector),
     Engine.STORE: (StoreEngine, Store),
 }
+"""Engine -> its component, and the instructions that it executes."""
 _PAGE_BITS = 12
 """Program and base lie at multiples of 4 KiB."""
 
@@ -72,7 +73,7 @@ class Machine(wiring.Component):
         m = Module()
         config = self._config
         m.submodules.fetch = fetch = FetchUnit(config)
-        engines = {engine: make(config) for engine, (make, _) in _ENGINES.items()}
+        engines = {engine: make(config) for engine, (make, _) in ENGINE_OF.items()}
         for engine, one in engines.items():
             m.submodules[engine.name.lower()] = one
 
@@ -113,7 +114,7 @@ class Machine(wiring.Component):
         m.d.comb += [tokens.clear.eq(fetch.start), fetch.idle.eq(idle.all())]
         for engine, one in engines.items():
             name = engine.name.lower()
-            m.submodules[f"queue_{name}"] = queue = IssueQueue(self._config, _ENGINES[engine][1])
+            m.submodules[f"queue_{name}"] = queue = IssueQueue(self._config, ENGINE_OF[engine][1])
             wiring.connect(m, fetch.queues[engine], queue.queued)
             wiring.connect(m, queue.issued, one.instructions)
             wiring.connect(m, one.ports, ports.requests[engine])

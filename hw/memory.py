@@ -31,9 +31,7 @@ class WordAddress(data.Struct):
 
 def read_port(width: int) -> wiring.Signature:
     """A reader's side: `data` holds the word two cycles after its address went."""
-    return wiring.Signature(
-        {"addresses": Out(stream.Signature(WordAddress, always_ready=True)), "data": In(width)}
-    )
+    return wiring.Signature({"addresses": Out(stream.Signature(WordAddress, always_ready=True)), "data": In(width)})
 
 
 def write_port(width: int) -> stream.Signature:

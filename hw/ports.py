@@ -37,9 +37,7 @@ class PortOwners(wiring.Component):
         self._holder_bits = bits_for(max(timing.matrix_active, timing.vector_active))
         count, masks = len(ENGINES), port_masks(config)
         self._total = masks.size
-        super().__init__(
-            {"requests": In(stream.Signature(masks)).array(count), "released": In(masks).array(count)}
-        )
+        super().__init__({"requests": In(stream.Signature(masks)).array(count), "released": In(masks).array(count)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

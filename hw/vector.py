@@ -55,7 +55,7 @@ class VectorEngine(wiring.Component):
         head, issue, start = self.instructions.payload, Signal(), Signal()
         front, run = Signal.like(head), Signal.like(head)
         waiting, streaming, run_blocks = Signal(), Signal(), Signal()
-        """The front instruction has not started; a block of the running one streams; it has blocks that have not begun."""
+        """The front instruction has not started; a block of the running one streams; more of its blocks are to come."""
         blocks_left = Signal(9)
         block_begin, stream_done, free = Signal(), Signal(), Signal()
         make_datapath = Int8VectorDatapath if config.dtype == "int8" else Bf16VectorDatapath

@@ -101,9 +101,7 @@ class VectorDatapath(wiring.Component):
             for word in range(-(-_DESCRIPTOR_LANES // config.array)):
                 with m.If(place.index == word):
                     m.d.sync += (
-                        descriptors[place.descriptor]
-                        .word_select(word, 32 * per_word)
-                        .eq(word_data[: 32 * per_word])
+                        descriptors[place.descriptor].word_select(word, 32 * per_word).eq(word_data[: 32 * per_word])
                     )
         return descriptors
 
@@ -152,9 +150,7 @@ class VectorDatapath(wiring.Component):
                 write.addr.eq(Cat((going.index // banks)[:row_bits], going.set)),
                 write.data.eq(self.parameters.payload.data),
                 read.en.eq(1),
-                read.addr.eq(
-                    Cat(((first_early + (banks - 1 - bank)) // banks)[:row_bits], control.at(1).set_index)
-                ),
+                read.addr.eq(Cat(((first_early + (banks - 1 - bank)) // banks)[:row_bits], control.at(1).set_index)),
             ]
             outputs.append(read.data)
         # lanes first: they are fewer than the words' elements

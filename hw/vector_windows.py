@@ -141,7 +141,7 @@ class RowWindows(WindowOrder):
         reads_done: words read of this window row. reads_left: some are to be read; reads_end: one at most.
         fresh: words that this window row reads anew: `first_fresh` in the first window of a row of results, else
             `next_fresh`. first_slot: where the first one goes.
-        step_more: between windows there are words that none has; skip: offset of these. step_offset: of the next window.
+        step_more: between windows there are words that none has; skip: their offset. step_offset: the next window's.
         tap_once, row_once, column_once: `tap_last`, `row_last` and `column_last` as they are when they begin.
         """
         config = self._config

@@ -85,7 +85,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "hw/bursts.py",
         ("page_limit", "in_page & (next_left", "(next_left"),
         ("longest_ignores_alignment", "to_longest = longest - following[:bus_bits]", "to_longest = longest"),
-        ("beats_ignore_alignment", "(self.address[:bus_bits] + size) >> bus_bits", "size >> bus_bits"),
+        ("beats_ignore_alignment", "(burst.address[:bus_bits] + size) >> bus_bits", "size >> bus_bits"),
         ("plane_start_stays", "Mux(last_row, moved, plane_start)", "plane_start"),
         ("last_row_of_each_plane", "return start, last_row & (planes == 0)", "return start, planes == 0"),
     ),
@@ -95,21 +95,21 @@ MUTANTS: tuple[Mutant, ...] = (
         ("border_top", "(row < run.pad_top)", "(row <= run.pad_top)"),
         ("border_rows_in_dram", "Mux(place.index[1] < run.pad_top, 0", "Mux(place.index[1] <= run.pad_top, 0"),
         ("lane", "Mux(first_word, row_start[:bits], lane[:bits])", "Mux(first_word, 0, lane[:bits])"),
-        ("beat_order", "[*reversed(history[: beats - 1]), self.beat_data]",
-         "[self.beat_data, *reversed(history[: beats - 1])]"),
+        ("beat_order", "[*reversed(history[: beats - 1]), self.beats.payload]",
+         "[self.beats.payload, *reversed(history[: beats - 1])]"),
         ("pad_value", "Mux(border, pad, word)", "Mux(border, 0, word)"),
-        ("frees_other_bank", "self.end_bank.eq(run.bank)", "self.end_bank.eq(waiting.bank)"),
+        ("frees_other_bank", "Mux(frees_act, 1 << address.bank, 0)", "Mux(frees_act, 1 << waiting.bank, 0)"),
     ),
     *_in(
         "hw/loops.py",
         ("ring_mask", "(C(full, RING_BITS) << wrap)", "(C(full, RING_BITS) << wrap + 1)"),
-        ("inner_loops_go_on", "for inner in range(level, self.levels):", "for inner in range(level, level + 1):"),
+        ("inner_loops_go_on", "for one in base[level:]]", "for one in base[level : level + 1]]"),
         ("inner_start", "self.at_start[inner].eq(1)", "self.at_start[inner].eq(0)"),
         ("inner_end", "self.at_end[inner].eq(single[inner])", "self.at_end[inner].eq(0)"),
     ),
     *_in(
         "hw/counters.py",
-        ("event", "event.eq(self.count & getattr(self, name))", "event.eq(getattr(self, name))"),
+        ("event", "event.eq(self.count & self.events[name])", "event.eq(self.events[name])"),
     ),
     *_in(
         "hw/fetch.py",
@@ -144,33 +144,33 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "hw/memory.py",
-        ("bank_compare", "(client.bank == bank)", "(client.bank[1:] == bank >> 1)"),
+        ("bank_compare", "(place.bank == bank)", "(place.bank[1:] == bank >> 1)"),
     ),
     *_in(
-        "hw/vector.py",
+        "hw/vector_stream.py",
         ("same_bank_sources_at_once", "second = late if", "second = 1 if"),
         ("block_done", "word_done & place.at_end[1] & place.at_end[2]", "word_done & place.at_end[2]"),
     ),
     *_in(
         "hw/vector_windows.py",
         ("window_reads", "Mux(more, front.window_width, front.window_step) + 1", "front.window_step + 1"),
-        ("reads_end", "reads_done + 2 >= fresh", "reads_done + 1 >= fresh"),
-        ("tap_last", "tap_column + 2 * taps > run", "tap_column + taps > run"),
-        ("window_skip", "Mux(step_more, skip, 0)", "0"),
-        ("window_slot", '"window_newest": window_start + fresh - 1', '"window_newest": window_start + fresh'),
-        ("tap_row", "[*next_row, tap_row.eq(tap_row + run.window_width + 1)]",
-         "[*next_row, tap_row.eq(tap_row + run.window_width)]"),
-        ("sum_step", "(front.window_step + 1) * front.window_stride_x),\n                skip",
-         "front.window_step * front.window_stride_x),\n                skip"),
+        ("reads_end", "state.reads_done + 2 >= state.fresh", "state.reads_done + 1 >= state.fresh"),
+        ("tap_last", "state.tap_column + 2 * taps > self.run", "state.tap_column + taps > self.run"),
+        ("window_skip", "Mux(state.step_more, state.skip, 0)", "0"),
+        ("window_slot", "newest.eq(state.first_slot + state.fresh - 1)", "newest.eq(state.first_slot + state.fresh)"),
+        ("tap_row", "m.d.sync += state.tap_row.eq(state.tap_row + self.run.window_width + 1)",
+         "m.d.sync += state.tap_row.eq(state.tap_row + self.run.window_width)"),
+        ("sum_step", "(front.window_step + 1) * front.window_stride_x),\n            state.skip",
+         "front.window_step * front.window_stride_x),\n            state.skip"),
     ),
     *_in(
         "hw/vector_windows.py",
-        ("sweep_gap", "last_sweep | (gap <= 1)", "last_sweep | (gap <= 2)"),
-        ("chunk_column", "Mux(fresh_chunk, column, kept_column)", "kept_column"),
-        ("next_row", "ends | place.at_end[2] | far", "ends | far"),
-        ("first_of_sweep", "place.at_start[2] | (count == 0) | far", "place.at_start[2] | far"),
-        ("sweep_tap_row", "tap_row.eq(tap_row + run.window_width + 1),\n                ]\n        with",
-         "tap_row.eq(tap_row + run.window_width),\n                ]\n        with"),
+        ("sweep_gap", "last_sweep | (state.gap <= 1)", "last_sweep | (state.gap <= 2)"),
+        ("chunk_column", "Mux(state.fresh_chunk, state.column, state.kept_column)", "state.kept_column"),
+        ("next_row", "ends | self.row_last | far", "ends | far"),
+        ("first_of_sweep", "self.row_first | (state.count == 0) | far", "self.row_first | far"),
+        ("sweep_tap_row", "state.tap_row.eq(state.tap_row + self.run.window_width + 1),\n",
+         "state.tap_row.eq(state.tap_row + self.run.window_width),\n"),
         config=FLOATS,
     ),
     *_in(
@@ -182,7 +182,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "hw/vector_base.py",
-        ("window_width", "Cat(column + tap <= width", "Cat(column + tap < width"),
+        ("window_width", "Cat(window.tap_column + tap <= window.width", "Cat(window.tap_column + tap < window.width"),
         ("window_turn", "turn.eq((first + (banks - 1 - bank)) >> bank_bits)", "turn.eq(first >> bank_bits)"),
     ),
     *_in(
@@ -218,8 +218,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("sum_scaled_into_acc", "summed = (operation == Operation.SUM) & ~to_acc",
          "summed = operation == Operation.SUM"),
         ("bias_of_depthwise", "(Operation.REQUANTIZE, Operation.DEPTHWISE))", "(Operation.REQUANTIZE,))"),
-        ("sums_of_others", "Cat(self.lane_group[: exact_log2(passes)], self.sum_place)",
-         "Cat(self.lane_group[: exact_log2(passes)], self.sum_place[:-1])"),
+        ("sums_of_others", "Cat(self.control.lane_group[: exact_log2(passes)], self.control.window.sum_place)",
+         "Cat(self.control.lane_group[: exact_log2(passes)], self.control.window.sum_place[:-1])"),
         config=FLOATS,
     ),
     *_in(
@@ -261,18 +261,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "hw/store.py",
         ("strobe_stays", "kept_strobe.eq(0)", "kept_strobe.eq(kept_strobe)"),
         ("buffer_place", "stored_at.eq(count - pop)", "stored_at.eq(count)"),
-        ("ends_at_first_response", "self.end.eq(self.response & responses.r_data[0])", "self.end.eq(self.response)"),
-        ("frees_other_bank", "self.free_bank.eq(run.bank)", "self.free_bank.eq(waiting.bank)"),
+        ("ends_at_first_response", "self.response & responses.reads.payload.last", "self.response"),
+        ("frees_other_bank", "Mux(done, 1 << run.bank, 0)", "Mux(done, 1 << waiting.bank, 0)"),
     ),
     *_in(
+        "hw/issue.py",
+        ("drain_ignored", " & (~oldest.drain | (in_flight == 0))", ""),
+        ("any_token_will_do", "((oldest.wait & ~self.there) == 0)",
+         "((oldest.wait == 0) | ((oldest.wait & self.there) != 0))"),
+    ),
+    *_in(
+        "hw/machine.py",
+        ("busy_counter", 'busy"].eq(start | granted', 'busy"].eq(granted'),
+        ("reset_before_writes_end", "~(reads.outstanding | store.outstanding | writes.held)", "~reads.outstanding"),
+        ("reset_while_address_held", "reads.outstanding | store.outstanding | writes.held",
+         "reads.outstanding | store.outstanding"),
+    ),
+    *_in("hw/bus.py", ("load_before_fetch", "Mux(held, holder, ~fetches)", "Mux(held, holder, loads)")),
+    *_in(
         "hw/core.py",
-        ("drain_ignored", " & (~header.drain | (in_flight == 0))", ""),
-        ("any_token_will_do", "((header.wait & ~there) == 0)", "((header.wait == 0) | ((header.wait & there) != 0))"),
-        ("busy_counter", 'busy").eq(engine.start_grant | granted', 'busy").eq(granted'),
-        ("load_before_fetch", "Mux(held, holder, ~fetch.request_valid)", "Mux(held, holder, load_wants)"),
         ("reset_abandons_bursts", "resetting & ~reset & ~inner.running & inner.quiet", "resetting & ~reset"),
-        ("reset_before_writes_end", "self.quiet.eq(~reads & ~writes)", "self.quiet.eq(~reads)"),
-        ("reset_while_address_held", "outstanding.eq(store.outstanding | held)", "outstanding.eq(store.outstanding)"),
     ),
     # what small programs never reach: long loops, large rings, full counters, high addresses, a bus that stalls
     *_in(
@@ -281,8 +289,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("wgt_ring_of_activations", "front.wgt_wrap)", "front.act_wrap)"),
         ("wgt_ring_bits", "front.wgt_wrap)", "front.wgt_wrap[:3])"),
         ("act_ring_bits", "words.address[0], run.act_wrap)", "words.address[0], run.act_wrap[:3])"),
-        ("loops_of_256", "LoopNest(len(_LOOPS), 2)", "LoopNest(len(_LOOPS), 2, 8)"),
-        ("steps_of_512", "LoopNest(_STEP_LOOPS, 0)", "LoopNest(_STEP_LOOPS, 0, 9)"),
+        ("loops_of_256", "LoopNest(len(_LOOPS), 2)", "LoopNest(len(_LOOPS), 2, count_bits=8)"),
+        ("steps_of_512", "LoopNest(_STEP_LOOPS, 0)", "LoopNest(_STEP_LOOPS, 0, count_bits=9)"),
         ("accumulator_saturates", "m.d.sync += total.eq(new + old)",
          "m.d.sync += total.eq(Mux((new[31] == old[31]) & ((new + old)[31] != new[31]), old, new + old))"),
     ),
@@ -290,19 +298,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "hw/load.py",
         ("ring_bits", "place.address[0], run.wrap)", "place.address[0], run.wrap[:3])"),
         ("words_of_4096", "count_bits=18", "count_bits=12"),
-        ("last_place", "issued = SyncFIFO(width=INSTRUCTION_BITS, depth=config.queue_depth)",
-         "issued = SyncFIFO(width=INSTRUCTION_BITS, depth=config.queue_depth - 1)"),
+        ("last_place", "issued = Queue(head.shape(), config.queue_depth)",
+         "issued = Queue(head.shape(), config.queue_depth - 1)"),
     ),
     *_in(
         "hw/store.py",
         ("ring_bits", "place.address[0], run.wrap)", "place.address[0], run.wrap[:3])"),
-        ("words_of_4096", "place = LoopNest(3, 1)", "place = LoopNest(3, 1, 12)"),
-        ("leaves_before_taken", "present & (~last | self.data_take)", "present & (~last | self.data_valid)"),
-        ("burst_ends_before_taken", "r_en.eq(self.data_take & self.data_last)",
-         "r_en.eq(self.data_valid & self.data_last)"),
-        ("counts_beats_before_taken", "with m.If(self.data_take):\n            m.d.sync += beats_sent",
-         "with m.If(self.data_valid):\n            m.d.sync += beats_sent"),
-        ("no_room_for_responses", " & responses.w_rdy)", ")"),
+        ("words_of_4096", "place = LoopNest(3, 1)", "place = LoopNest(3, 1, count_bits=12)"),
+        ("leaves_before_taken", "present & (~last | sent)", "present & (~last | self.beats.valid)"),
+        ("burst_ends_before_taken", "ready.eq(sent & self.beats.payload.last)",
+         "ready.eq(self.beats.valid & self.beats.payload.last)"),
+        ("counts_beats_before_taken", "with m.If(sent):\n            m.d.sync += beats_sent",
+         "with m.If(self.beats.valid):\n            m.d.sync += beats_sent"),
+        ("no_room_for_responses", " & responses.writes.ready\n", "\n"),
     ),
     *_in(
         "hw/tokens.py",
@@ -311,11 +319,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "hw/bursts.py",
-        ("row_of_64_kib", "left, size, row_done = Signal(25)", "left, size, row_done = Signal(16)"),
-        ("rows_of_256", "rows_left, planes_left = Signal(12), ", "rows_left, planes_left = Signal(8), "),
-        ("planes_of_256", "Signal(12), Signal(12)", "Signal(12), Signal(8)"),
-        ("limit_exact", "self.bytes >= self.limit", "self.bytes + 1 >= self.limit"),
-        ("limit_of_32_bits", "self.bytes >= self.limit", "self.bytes >= self.limit[:32]"),
+        ("row_of_64_kib", "left, size, row_done = Signal(_ROW_BITS)", "left, size, row_done = Signal(16)"),
+        ("rows_of_256", "rows_left, planes_left = Signal.like(given.rows), ", "rows_left, planes_left = Signal(8), "),
+        ("planes_of_256", "Signal.like(given.rows), Signal.like(given.planes)",
+         "Signal.like(given.rows), Signal(8)"),
+        ("limit_exact", "self.rows.bytes >= self.limit", "self.rows.bytes + 1 >= self.limit"),
+        ("limit_of_32_bits", "self.rows.bytes >= self.limit", "self.rows.bytes >= self.limit[:32]"),
         ("address_bits", "_WORD_BITS = 37", "_WORD_BITS = 31"),
     ),
     *_in(
@@ -334,14 +343,16 @@ MUTANTS: tuple[Mutant, ...] = (
         ("right_shift_bits", "(-shift)[:5]", "(-shift)[:4]"),
     ),
     *_in(
-        "hw/core.py",
-        ("base_of_load", "self.base + load.request_address", "self.base | load.request_address"),
-        ("base_of_store", "self.base + store.address", "(self.base + store.address)[:32]"),
-        ("program_place", "self.program + fetch.request_offset", "self.program | fetch.request_offset"),
-        ("beat_taken_early", "store.data_take.eq(axi.wvalid & axi.wready)", "store.data_take.eq(axi.wvalid)"),
-        ("queue_last_place", "queue = SyncFIFO(width=INSTRUCTION_BITS, depth=config.queue_depth)",
-         "queue = SyncFIFO(width=INSTRUCTION_BITS, depth=config.queue_depth - 1)"),
-        ("reads_of_16", "depth=READ_OUTSTANDING + 1)", "depth=READ_OUTSTANDING // 2)"),
+        "hw/bus.py",
+        ("base_of_load", "self.base + operands.payload.address", "self.base | operands.payload.address"),
+        ("base_of_store", "self.base + requests.payload.address", "(self.base + requests.payload.address)[:32]"),
+        ("program_place", "self.program + instructions.payload.offset", "self.program | instructions.payload.offset"),
+        ("beat_taken_early", "beats.ready.eq(axi.wready)", "beats.ready.eq(1)"),
+        ("reads_of_16", "Queue(_Owner, READ_OUTSTANDING + 1)", "Queue(_Owner, READ_OUTSTANDING // 2)"),
+    ),
+    *_in(
+        "hw/issue.py",
+        ("queue_last_place", "Queue(self._layout, self._depth)", "Queue(self._layout, self._depth - 1)"),
     ),
     *_in(
         "hw/registers.py",
@@ -356,7 +367,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *_in(
         "hw/vector.py",
         ("blocks_of_128", "blocks_left = Signal(9)", "blocks_left = Signal(7)"),
-        ("loops_of_512", "LoopNest(3, 3).build", "LoopNest(3, 3, 9).build"),
+    ),
+    *_in(
+        "hw/vector_stream.py",
+        ("loops_of_512", "LoopNest(len(_LOOPS), 3, ", "LoopNest(len(_LOOPS), 3, count_bits=9, "),
         ("second_ring_bits", "Mux(run.b_wrap, run.wrap, 0)", "Mux(run.b_wrap, run.wrap[:3], 0)"),
     ),
     *_in("hw/two_source.py", ("saturation", "return Mux(overflow, limit, value)", "return value")),
@@ -503,7 +517,7 @@ def _faulty(mutant: Mutant) -> type:
 
 def _selectable(mutants: list[Mutant], choice: Path) -> str:
     """Verilog of a core in which the file `choice` says, by a number from 1 on, which mutant there is; 0 is none."""
-    from amaranth import Instance, Module, Signal, Value
+    from amaranth import Const, Instance, Module, Signal, Value
     from amaranth.lib.wiring import In
     from npukit.hw import core
     from npukit.hw.verilog import MODULE, component_verilog
@@ -528,6 +542,7 @@ def _selectable(mutants: list[Mutant], choice: Path) -> str:
                 pairs = [
                     (Value.cast(a), Value.cast(b), member)
                     for (_, member, a), (_, _, b) in zip(mine, theirs, strict=True)
+                    if not isinstance(a, Const)  # `ready` of a stream that is always so
                 ]
                 m.d.comb += [inner.eq(outer) for outer, inner, member in pairs if member.flow == In]
                 outputs.append((number, [outer.eq(inner) for outer, inner, member in pairs if member.flow != In]))

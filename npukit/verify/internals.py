@@ -7,16 +7,15 @@ time. So it is another model than the one that is verified otherwise, and has a 
 # Amaranth has no types
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportAssignmentType=false
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest import mock
 
 from amaranth import Cat, ClockSignal, Instance, Module, Value
 from amaranth.hdl import ValueLike
-from amaranth.lib import fifo
 
-from npukit.hw import core, load, store
+from npukit.hw import bus, core, issue, load, machine, queue, store
 from npukit.hw.verilog import MODULE, component_verilog
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES
@@ -93,13 +92,13 @@ class _Probes:
 def _patched(probes: _Probes) -> Iterator[None]:
     """Classes of the hardware with probes in them."""
 
-    class Fifo(fifo.SyncFIFO):
+    class Queue(queue.Queue):
         label = ""
 
         def elaborate(self, platform: object) -> Module:
             m = super().elaborate(platform)
-            level, depth = self.level, self.depth
-            push, pop = self.w_en & self.w_rdy, self.r_en & self.r_rdy
+            fifo, depth = m.submodules.fifo, self.depth
+            level, push, pop = fifo.level, fifo.w_en & fifo.w_rdy, fifo.r_en & fifo.r_rdy
             name = self.label
             events: dict[str, ValueLike] = {
                 f"{name}: in when empty": push & (level == 0), f"{name}: full": level == depth,
@@ -112,62 +111,74 @@ def _patched(probes: _Probes) -> Iterator[None]:
             probes.add(m, events)
             return m
 
-    def labelled(base: type, names: Sequence[str], prefix: str) -> type:
+    def labelled(base: type, names: Mapping[str, str]) -> type:
+        """A component that tells its queues what they are called; "{}" stands for what it is called itself."""
+
         def elaborate(self, platform: object) -> Module:
             m = base.elaborate(self, platform)
-            for name in names:
-                getattr(m.submodules, name).label = f"{prefix}{name}"
+            for name, label in names.items():
+                getattr(m.submodules, name).label = label.format(getattr(self, "label", ""))
             return m
 
         return type(base.__name__, (base,), {"elaborate": elaborate})
 
-    class Machine(core.Machine):
+    engines = [engine.name.lower() for engine in ENGINES]
+
+    class Machine(machine.Machine):
         def elaborate(self, platform: object) -> Module:
             m = super().elaborate(platform)
-            engines = [engine.name.lower() for engine in ENGINES]
-            for name in (*(f"queue_{engine}" for engine in engines), "order"):
-                getattr(m.submodules, name).label = name
+            for engine in engines:
+                getattr(m.submodules, f"queue_{engine}").label = f"queue_{engine}"
             _watch_machine(m, self, probes, engines)
             return m
 
-    with (
-        mock.patch.object(core, "SyncFIFO", Fifo),
-        mock.patch.object(load, "SyncFIFO", Fifo),
-        mock.patch.object(store, "SyncFIFO", Fifo),
-        mock.patch.object(core, "LoadEngine", labelled(load.LoadEngine, ["issued"], "load.")),
-        mock.patch.object(core, "StoreEngine", labelled(store.StoreEngine, ["accepted", "responses"], "store.")),
-        mock.patch.object(core, "Machine", Machine),
-    ):
+    with ExitStack() as stack:
+        for module in (issue, load, store, bus):
+            stack.enter_context(mock.patch.object(module, "Queue", Queue))
+        for name, base, names in (
+            ("IssueQueue", issue.IssueQueue, {"queue": "{}"}),
+            ("LoadEngine", load.LoadEngine, {"issued": "load.issued"}),
+            ("StoreEngine", store.StoreEngine, {"accepted": "store.accepted", "responses": "store.responses"}),
+            ("ReadChannels", bus.ReadChannels, {"order": "order"}),
+        ):
+            stack.enter_context(mock.patch.object(machine, name, labelled(base, names)))
+        # how the machine makes its engines
+        for engine, (made, kind) in machine.ENGINE_OF.items():
+            stack.enter_context(mock.patch.dict(machine.ENGINE_OF, {engine: (getattr(machine, made.__name__), kind)}))
+        stack.enter_context(mock.patch.object(core, "Machine", Machine))
         yield
 
 
-def _watch_machine(m: Module, machine, probes: _Probes, engines: Sequence[str]) -> None:
-    axi = machine.m_axi
+def _watch_machine(m: Module, watched, probes: _Probes, engines: Sequence[str]) -> None:
+    axi = watched.m_axi
     for channel in ("ar", "r", "aw", "w"):
         probes.handshake(m, f"m_axi.{channel}", getattr(axi, f"{channel}valid"), getattr(axi, f"{channel}ready"))
     probes.handshake(m, "m_axi.b", axi.bvalid, axi.bready, always="BREADY is always high")
     parts = {name: getattr(m.submodules, name) for name in (*engines, "fetch")}
     load_engine, store_engine, fetch = parts["load"], parts["store"], parts["fetch"]
-    probes.handshake(m, "load.request", load_engine.request_valid, load_engine.request_take)
-    probes.handshake(m, "load.beat", load_engine.beat_valid, load_engine.beat_ready)
-    probes.handshake(m, "store.address", store_engine.address_valid, store_engine.address_take)
-    probes.handshake(m, "store.data", store_engine.data_valid, store_engine.data_take)
-    probes.handshake(m, "fetch.request", fetch.request_valid, fetch.request_take)
-    probes.add(m, {"load waits for a beat": load_engine.beat_ready & ~load_engine.beat_valid})
+    for name, one in (
+        ("load.requests", load_engine.requests),
+        ("load.beats", load_engine.beats),
+        ("store.requests", store_engine.requests),
+        ("store.beats", store_engine.beats),
+        ("fetch.requests", fetch.requests),
+    ):
+        probes.handshake(m, name, one.valid, one.ready)
+    probes.add(m, {"load waits for a beat": load_engine.beats.ready & ~load_engine.beats.valid})
     for number, name in enumerate(engines):
-        engine = parts[name]
-        probes.handshake(m, f"{name} issues", engine.head_valid & engine.issue_ok, engine.front_free)
-        probes.add(m, {f"{name} waits for tokens": engine.head_valid & engine.front_free & ~engine.issue_ok})
-        probes.handshake(m, f"{name} starts", engine.start_request, engine.start_grant)
+        engine, waiting = parts[name], getattr(m.submodules, f"queue_{name}")
+        probes.handshake(m, f"{name} issues", engine.instructions.valid, engine.instructions.ready)
+        probes.add(m, {f"{name} waits for tokens": waiting.token_wait})
+        probes.handshake(m, f"{name} starts", engine.ports.valid, engine.ports.ready)
         for other in engines[number + 1 :]:
             late = parts[other]
-            both = engine.start_request & late.start_request
+            both = engine.ports.valid & late.ports.valid
             probes.add(
                 m,
                 {
-                    f"{name} and {other} start at once": both & engine.start_grant & late.start_grant,
-                    f"{name} starts, {other} has to wait": both & engine.start_grant & ~late.start_grant,
-                    f"{other} starts, {name} has to wait": both & ~engine.start_grant & late.start_grant,
+                    f"{name} and {other} start at once": both & engine.ports.ready & late.ports.ready,
+                    f"{name} starts, {other} has to wait": both & engine.ports.ready & ~late.ports.ready,
+                    f"{other} starts, {name} has to wait": both & ~engine.ports.ready & late.ports.ready,
                 },
             )
 
