@@ -11,7 +11,7 @@ from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar, runtime_
 import numpy as np
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Instruction
-from npukit.isa.registers import COUNTERS, ERRORS, ControlBit, ErrorCause, StatusBit, address_of
+from npukit.isa.registers import COUNTERS, ControlBit, ErrorCause, StatusBit, address_of
 from numpy.typing import NDArray
 
 __all__ = [
@@ -193,5 +193,5 @@ def error_text(device: Device) -> str | None:
     if not bits:
         return None
     index = device.read_register(address_of("ERROR_INDEX"))
-    causes = "; ".join(ERRORS[cause] for cause in ErrorCause if bits >> cause & 1)
+    causes = "; ".join(cause.doc for cause in ErrorCause if bits >> cause & 1)
     return f"instruction {index}: {causes}"

@@ -1,13 +1,14 @@
 """The accelerator: its registers, and the machine that they start and reset."""
 
-from amaranth import Cat, Module, ResetInserter, Signal
+from amaranth import Module, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from npukit.hw.axi import axi4_signature, axi_lite_signature
 from npukit.hw.machine import Machine
-from npukit.hw.registers import RegisterFile
+from npukit.hw.registers import RegisterFile, bits_layout
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES
+from npukit.isa.registers import StatusBit
 
 __all__ = ["Core"]
 
@@ -41,7 +42,7 @@ class Core(wiring.Component):
         wiring.connect(m, wiring.flipped(self.s_axil), registers.bus)
         inner = Machine(self._config)
         # AXI knows no way to take a burst back: a reset waits until those that are on the bus have ended
-        resetting, reset = Signal(), Signal()
+        resetting, reset, status = Signal(), Signal(), Signal(bits_layout(StatusBit))
         with m.If(registers.reset_core):
             m.d.sync += resetting.eq(1)
         with m.If(reset):
@@ -59,7 +60,10 @@ class Core(wiring.Component):
             inner.length.eq(registers.value("PROGRAM_LENGTH")),
             inner.base.eq(registers.wide("BASE")),
             inner.limit.eq(registers.wide("LIMIT")),
-            registers.value("STATUS").eq(Cat(registers.busy, inner.finished, inner.errors.any())),
+            registers.value("STATUS").eq(status),
+            status.busy.eq(registers.busy),
+            status.done.eq(inner.finished),
+            status.error.eq(inner.errors.as_value().any()),
             registers.value("ERROR").eq(inner.errors),
             registers.value("ERROR_INDEX").eq(inner.error_index),
             self.trace_running.eq(inner.running),

@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from npukit.hw.memory import NO_COLLISION
+from npukit.hw.registers import bits_layout
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, Engine
 from npukit.isa.registers import ErrorCause
@@ -72,7 +73,7 @@ class ErrorLog(wiring.Component):
                 "armed": In(1),
                 "queue_number": In(32),
                 **{name: In(len(ENGINES)) for name in ("queue", "issue", "start", "end")},
-                "errors": Out(len(ErrorCause)),
+                "errors": Out(bits_layout(ErrorCause)),
                 "index": Out(32),
                 "stop": Out(1),
             }
@@ -112,7 +113,7 @@ class ErrorLog(wiring.Component):
             m.d.sync += [slot.eq(self._slot(counts, *of)) for of, slot in slots.items()]
             for bit, source in enumerate(self._sources):
                 with m.If(self.raised[bit]):
-                    m.d.sync += self.errors[source.cause].eq(1)
+                    m.d.sync += self.errors[source.cause.name.lower()].eq(1)
 
         place, by_number = Signal(len(write.addr)), Signal()
         for bit, source in reversed(list(enumerate(self._sources))):  # the last assignment wins

@@ -13,6 +13,7 @@ from npukit.hw.load import LoadEngine
 from npukit.hw.matrix import MatrixEngine
 from npukit.hw.memory import BankedMemory
 from npukit.hw.ports import PortOwners
+from npukit.hw.registers import bits_layout
 from npukit.hw.store import StoreEngine
 from npukit.hw.tokens import TokenCounters
 from npukit.hw.vector import VectorEngine
@@ -56,7 +57,7 @@ class Machine(wiring.Component):
                 "limit": In(64),
                 "running": Out(1),
                 "finished": Out(1),
-                "errors": Out(len(ErrorCause)),
+                "errors": Out(bits_layout(ErrorCause)),
                 "error_index": Out(32),
                 "trace_queue": Out(count),
                 "trace_issue": Out(count),

@@ -1,15 +1,21 @@
 """The register file: `npukit.isa.registers` behind AXI4-Lite."""
 
 from amaranth import Cat, Module, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from npukit.hw.axi import OKAY, SLAVE_ERROR, axi_lite_signature
-from npukit.isa.registers import COUNTERS, REGISTERS, ControlBit, Register, address_of
+from npukit.isa.registers import COUNTERS, REGISTERS, ControlBit, Register, RegisterBit, address_of
 
-__all__ = ["RegisterFile"]
+__all__ = ["RegisterFile", "bits_layout"]
 
 _FIRST_COUNTER = address_of(f"{COUNTERS[0][0].upper()}_LOW")
 """Counters lie behind all other registers, each with its low half first."""
+
+
+def bits_layout(of: type[RegisterBit]) -> data.StructLayout:
+    """A register's bits by their names in lower case, from the lowest on, as far as they have a meaning."""
+    assert [bit.value for bit in of] == list(range(len(of)))
+    return data.StructLayout({bit.name.lower(): 1 for bit in of})
 
 
 class RegisterFile(wiring.Component):
@@ -80,7 +86,7 @@ class RegisterFile(wiring.Component):
     def _write(self, m: Module) -> None:
         bus = self.bus
         has_address, has_data = Signal(), Signal()
-        word, data, strobe = Signal(10), Signal(32), Signal(4)
+        word, written, strobe = Signal(10), Signal(32), Signal(4)
         # No new one before the response is taken: then a held address and held data belong together.
         m.d.comb += [
             bus.awready.eq(~has_address & ~bus.bvalid),
@@ -89,36 +95,31 @@ class RegisterFile(wiring.Component):
         with m.If(bus.awvalid & bus.awready):
             m.d.sync += [word.eq(bus.awaddr[2:]), has_address.eq(1)]
         with m.If(bus.wvalid & bus.wready):
-            m.d.sync += [data.eq(bus.wdata), strobe.eq(bus.wstrb), has_data.eq(1)]
+            m.d.sync += [written.eq(bus.wdata), strobe.eq(bus.wstrb), has_data.eq(1)]
         with m.If(bus.bvalid & bus.bready):
             m.d.sync += bus.bvalid.eq(0)
 
-        control, resets = Signal(), Signal()
-        m.d.comb += [
-            control.eq((word == address_of("CONTROL") // 4) & strobe[0]),
-            resets.eq(control & data[ControlBit.RESET]),
-        ]
+        control = Signal(bits_layout(ControlBit))
+        with m.If(has_address & has_data & (word == address_of("CONTROL") // 4) & strobe[0]):
+            m.d.comb += control.eq(written[: len(control.as_value())])
         with m.If(has_address & has_data):
             m.d.sync += [has_address.eq(0), has_data.eq(0), bus.bvalid.eq(1), bus.bresp.eq(SLAVE_ERROR)]
-            with m.If(~self.busy | resets):
+            with m.If(~self.busy | control.reset):
                 with m.Switch(word):
                     for register in REGISTERS:
                         with m.Case(register.offset // 4):
                             m.d.sync += bus.bresp.eq(OKAY)
                             if register.access == "rw":
-                                self._assign(m, register, data, strobe)
-            m.d.comb += [
-                self.reset_core.eq(resets),
-                self.start.eq(control & data[ControlBit.START] & ~resets & ~self.busy),
-            ]
+                                self._assign(m, register, written, strobe)
+        m.d.comb += [self.reset_core.eq(control.reset), self.start.eq(control.start & ~control.reset & ~self.busy)]
         with m.If(self.clear):
             m.d.sync += [self.value(one.name).eq(one.reset) for one in REGISTERS if one.access == "rw"]
 
-    def _assign(self, m: Module, register: Register, data: Signal, strobe: Signal) -> None:
+    def _assign(self, m: Module, register: Register, written: Signal, strobe: Signal) -> None:
         value = self.value(register.name)
         for byte in range(4):
             with m.If(strobe[byte]):
-                m.d.sync += value.word_select(byte, 8).eq(data.word_select(byte, 8))
+                m.d.sync += value.word_select(byte, 8).eq(written.word_select(byte, 8))
 
     def _read(self, m: Module) -> None:
         bus = self.bus

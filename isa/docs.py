@@ -41,7 +41,7 @@ from npukit.isa.instructions import (
 from npukit.isa.layout import Layout, LayoutDim
 from npukit.isa.legality import LOAD_MEMORIES, SECOND_SOURCE_MEMORIES, memory_names, ways_of
 from npukit.isa.program import MAGIC, VERSION, Capture, NodeInfo, Program, TensorInfo
-from npukit.isa.registers import COUNTERS, ERRORS, REGISTERS
+from npukit.isa.registers import COUNTERS, REGISTERS, ErrorCause
 
 __all__ = ["DOCUMENT", "generate", "main"]
 
@@ -320,7 +320,7 @@ def _registers() -> Iterator[str]:
     yield ""
     yield "Bits of `ERROR`. They stick until the core is reset; the first error stops the core."
     yield ""
-    yield from _table(("Bit", "Cause", "Meaning"), ((f"{one.value}", f"`{one.name}`", ERRORS[one]) for one in ERRORS))
+    yield from _table(("Bit", "Cause", "Meaning"), ((f"{one.value}", f"`{one.name}`", one.doc) for one in ErrorCause))
     yield "### Counters"
     yield ""
     yield from _table(("Counter", "Counts"), ((f"`{name}`", doc) for name, doc in COUNTERS))

@@ -5,10 +5,53 @@ All registers are 32 bits wide; a 64-bit quantity takes two, the low half first.
 
 import enum
 from dataclasses import dataclass
+from typing import Self
 
 from npukit.isa.instructions import ENGINES
 
-__all__ = ["COUNTERS", "ERRORS", "REGISTERS", "ControlBit", "ErrorCause", "Register", "StatusBit", "address_of"]
+__all__ = [
+    "COUNTERS", "REGISTERS", "ControlBit", "ErrorCause", "Register", "RegisterBit", "StatusBit", "address_of",
+]  # fmt: skip
+
+
+class RegisterBit(enum.IntEnum):
+    """A bit of a register: its place, and what it means."""
+
+    doc: str
+
+    def __new__(cls, place: int, doc: str) -> Self:
+        """A member from its place and meaning."""
+        one = int.__new__(cls, place)
+        one._value_, one.doc = place, doc
+        return one
+
+
+class ControlBit(RegisterBit):
+    """Bits of CONTROL."""
+
+    START = 0, "start"
+    RESET = 1, "reset: end the bursts on the bus, then clear errors and all registers"
+
+
+class StatusBit(RegisterBit):
+    """Bits of STATUS."""
+
+    BUSY = 0, "busy: a program runs, or a reset waits for bursts"
+    DONE = 1, "done"
+    ERROR = 2, "error"
+
+
+class ErrorCause(RegisterBit):
+    """Bits of ERROR. They stick until the core is reset; the first error stops the core."""
+
+    ILLEGAL_INSTRUCTION = 0, "an opcode, field or reserved bit without meaning, or an illegal mode"
+    TOKEN_OVERFLOW = 1, "a token counter went past 255"
+    ON_CHIP_ADDRESS = 2, "an on-chip operand left its bank"
+    DRAM_ADDRESS = 3, "a DRAM address at or past the limit register"
+    READ_RESPONSE = 4, "the bus answered a read with an error"
+    WRITE_RESPONSE = 5, "the bus answered a write with an error"
+    CONFIGURATION = 6, "the program's configuration hash is not this core's"
+    MISSING_END = 7, "the program's last instruction is not END"
 
 
 @dataclass(frozen=True)
@@ -21,45 +64,6 @@ class Register:
     reset: int
     doc: str
 
-
-class ControlBit(enum.IntEnum):
-    """Bits of CONTROL."""
-
-    START = 0
-    RESET = 1
-
-
-class StatusBit(enum.IntEnum):
-    """Bits of STATUS."""
-
-    BUSY = 0
-    DONE = 1
-    ERROR = 2
-
-
-class ErrorCause(enum.IntEnum):
-    """Bits of ERROR. They stick until the core is reset; the first error stops the core."""
-
-    ILLEGAL_INSTRUCTION = 0
-    TOKEN_OVERFLOW = 1
-    ON_CHIP_ADDRESS = 2
-    DRAM_ADDRESS = 3
-    READ_RESPONSE = 4
-    WRITE_RESPONSE = 5
-    CONFIGURATION = 6
-    MISSING_END = 7
-
-
-ERRORS: dict[ErrorCause, str] = {
-    ErrorCause.ILLEGAL_INSTRUCTION: "an opcode, field or reserved bit without meaning, or an illegal mode",
-    ErrorCause.TOKEN_OVERFLOW: "a token counter went past 255",
-    ErrorCause.ON_CHIP_ADDRESS: "an on-chip operand left its bank",
-    ErrorCause.DRAM_ADDRESS: "a DRAM address at or past the limit register",
-    ErrorCause.READ_RESPONSE: "the bus answered a read with an error",
-    ErrorCause.WRITE_RESPONSE: "the bus answered a write with an error",
-    ErrorCause.CONFIGURATION: "the program's configuration hash is not this core's",
-    ErrorCause.MISSING_END: "the program's last instruction is not END",
-}
 
 COUNTERS: tuple[tuple[str, str], ...] = (
     ("cycles", "cycles from start to done"),
@@ -80,19 +84,18 @@ COUNTERS: tuple[tuple[str, str], ...] = (
 """Performance counters, 64 bits each, in the order of their registers."""
 
 
+def _bits(of: type[RegisterBit]) -> str:
+    return "; ".join(f"bit {bit.value}: {bit.doc}" for bit in of)
+
+
 def _declare() -> tuple[Register, ...]:
     plain = (
         ("IDENTITY", "ro", 0x4E50554B, "ASCII `NPUK`"),
         ("VERSION", "ro", 1, "version of instruction set and register map"),
         ("CONFIG_HASH_LOW", "ro", 0, "hash of the core's configuration"),
         ("CONFIG_HASH_HIGH", "ro", 0, "high half"),
-        (
-            "CONTROL",
-            "wo",
-            0,
-            "bit 0: start; bit 1: reset: end the bursts on the bus, then clear errors and all registers",
-        ),
-        ("STATUS", "ro", 0, "bit 0: busy: a program runs, or a reset waits for bursts; bit 1: done; bit 2: error"),
+        ("CONTROL", "wo", 0, _bits(ControlBit)),
+        ("STATUS", "ro", 0, _bits(StatusBit)),
         ("ERROR", "ro", 0, "sticky causes, see the table of errors"),
         ("ERROR_INDEX", "ro", 0, "number of the instruction that raised the first error"),
         ("PROGRAM_HASH_LOW", "rw", 0, "configuration hash for which the program was compiled"),

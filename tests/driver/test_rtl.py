@@ -20,7 +20,7 @@ from npukit.hw.toolchain import ToolError, find_tool
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import End, Instruction, Load, Matrix, Memory, Operation, Store, Vector, encode
 from npukit.isa.program import Program
-from npukit.isa.registers import ERRORS, ErrorCause, address_of
+from npukit.isa.registers import ErrorCause, address_of
 from npukit.sim.dram import DramModel
 from npukit.sim.functional import FunctionalSimulator
 from npukit.sim.timing import simulate_timing
@@ -353,7 +353,7 @@ def stops(device: Device, load: Callable[[Device], LoadedProgram], index: int, c
     for _ in range(2):  # a second start does nothing
         with pytest.raises(DeviceError) as caught:
             loaded.run({})
-        assert str(caught.value) == f"test stopped at instruction {index}: {ERRORS[cause]}"
+        assert str(caught.value) == f"test stopped at instruction {index}: {cause.doc}"
         assert device.read_register(address_of("STATUS")) == 0b110
         assert device.read_register(address_of("ERROR")) == 1 << cause
 

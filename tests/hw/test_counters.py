@@ -38,7 +38,7 @@ def test_random_events(seed: int | None) -> None:
                 assert ctx.get(dut.value) == totals[NAMES[index]], (cycle, NAMES[index])
             index = draw.randrange(len(NAMES))
             for name, event in events.items():
-                ctx.set(getattr(dut, name), event)
+                ctx.set(dut.events[name], event)
             ctx.set(dut.count, count)
             ctx.set(dut.clear, clear)
             ctx.set(dut.reading, reading)

@@ -8,7 +8,7 @@ from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.descriptors import descriptor_lanes
 from npukit.isa.docs import DOCUMENT, generate, main
 from npukit.isa.instructions import OPCODES, InstructionError, Operation, fields_of
-from npukit.isa.registers import COUNTERS, ERRORS, REGISTERS
+from npukit.isa.registers import COUNTERS, REGISTERS, ErrorCause
 
 
 def test_the_committed_document_is_current() -> None:
@@ -20,7 +20,7 @@ def test_everything_that_is_declared_is_documented() -> None:
     text = generate()
     names = [field.name for field in fields(NpuConfig)] + list(PRESETS)
     names += [spec.name for kind in OPCODES.values() for spec in fields_of(kind)]
-    names += [one.name for one in REGISTERS] + [name for name, _ in COUNTERS] + [one.name for one in ERRORS]
+    names += [one.name for one in REGISTERS] + [name for name, _ in COUNTERS] + [one.name for one in ErrorCause]
     names += [operation.name for operation in Operation]
     for name in names:
         assert f"`{name}`" in text, name
