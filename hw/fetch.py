@@ -165,8 +165,8 @@ class FetchUnit(wiring.Component):
             m.d.sync += [want.eq(same), fits.eq(room(same, held))]
 
     def _buffer(self, m: Module, capacity: int, newest: Signal, oldest: Signal, left: Value) -> Value:
-        """The oldest instruction. Small memories lie side by side, one for each part that a beat brings, or, where a beat
-        brings several instructions, for each of those."""
+        """The oldest instruction. Small memories lie side by side: one for each part that a beat brings, or, where a
+        beat brings several instructions, for each of those."""
         bus = self._config.bus_bytes
         columns = max(INSTRUCTION_BYTES // bus, bus // INSTRUCTION_BYTES)
         whole = bus >= INSTRUCTION_BYTES
