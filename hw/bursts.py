@@ -47,6 +47,13 @@ class BurstGenerator(wiring.Component):
         load: with `start`, the first byte; nothing is presented then. rows: stays until no burst is left. limit: of
             what the rows may reach.
         bursts: stream out.
+
+    Attributes, registers of which the invariants are in `tests/proofs`:
+        left, size: bytes of the row from the present burst on, and of this burst, less one each: so no sum is needed
+            but for addresses.
+        row_done: the burst is its row's last. last_of_all: the row is the last one.
+        ahead, plane_ahead: start of the row that follows, and of its plane.
+        rows_left, planes_left: rows of its plane, and planes, behind that row.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -61,15 +68,16 @@ class BurstGenerator(wiring.Component):
                 "bursts": Out(stream.Signature(burst_layout(config))),
             }
         )
+        self.left, self.size = Signal(_ROW_BITS), Signal(_PAGE)
+        self.row_done, self.last_of_all = Signal(), Signal()
+        self.ahead, self.plane_ahead = Signal(self._bits), Signal(self._bits)
+        self.rows_left, self.planes_left = Signal.like(self.rows.rows), Signal.like(self.rows.planes)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         bus_bits = exact_log2(self._bus)
         burst, valid, take = self.bursts.payload, self.bursts.valid, Signal()
-        left, size, row_done = Signal(_ROW_BITS), Signal(_PAGE), Signal()
-        """Bytes of the row from this burst on, and of this burst, less one each: no sum, but for the addresses."""
-        last_of_all = Signal()
-        """The present row is the last one."""
+        left, size, row_done, last_of_all = self.left, self.size, self.row_done, self.last_of_all
         m.d.comb += [
             take.eq(valid & self.bursts.ready),
             burst.beats.eq((burst.address[:bus_bits] + size) >> bus_bits),
@@ -120,9 +128,7 @@ class BurstGenerator(wiring.Component):
         A row's start is computed while the row before it is presented, the second one's with the first's.
         """
         given, valid = self.rows, self.bursts.valid
-        ahead, plane_ahead = Signal(self._bits), Signal(self._bits)
-        rows_left, planes_left = Signal.like(given.rows), Signal.like(given.planes)
-        """Rows of its plane, and planes, behind the row whose start is `ahead`."""
+        ahead, plane_ahead, rows_left, planes_left = self.ahead, self.plane_ahead, self.rows_left, self.planes_left
         start = Mux(valid, ahead, self.start)
         plane_start = Mux(valid, plane_ahead, self.start)
         rows, planes = Mux(valid, rows_left, given.rows), Mux(valid, planes_left, given.planes)

@@ -14,6 +14,12 @@ from npukit.isa.timing import READ_OUTSTANDING
 __all__ = ["ReadChannels", "WriteChannels"]
 
 
+class _Owner(data.Struct):
+    """Whose a burst is."""
+
+    operand: 1
+
+
 class ReadChannels(wiring.Component):
     """FETCH goes first. Beats come back in the order of their bursts' addresses.
 
@@ -25,6 +31,10 @@ class ReadChannels(wiring.Component):
         instruction_beats, operand_beats: streams out.
         outstanding: out, a burst's address is on the bus, or beats of one are still to come.
         instruction_refused, operand_refused: out, the beat that is taken comes with an error.
+
+    Attributes:
+        order: the queue of owners of bursts that were accepted.
+        held: register, an address was presented and not accepted. holder: whose it is.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -45,19 +55,20 @@ class ReadChannels(wiring.Component):
                 "operand_refused": Out(1),
             }
         )
+        # one more than may be in flight: an address that waits for room is on the bus already, and keeps its turn
+        self.order = Queue(_Owner, READ_OUTSTANDING + 1)
+        self.held, self.holder = Signal(), Signal(_Owner)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         axi, instructions, operands = self.axi, self.instructions, self.operands
-        # one more than may be in flight: an address that waits for room is on the bus already, and keeps its turn
-        m.submodules.order = order = Queue(_Owner, READ_OUTSTANDING + 1)
-        held, holder = Signal(), Signal()
-        """An address was presented and not accepted; whether it is an operand's."""
+        m.submodules.order = order = self.order
+        held, holder = self.held, self.holder
         fetches, loads, of_operand, accepted = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             fetches.eq(instructions.valid & ~self.stop),
             loads.eq(operands.valid & ~operands.payload.outside & ~self.stop),
-            of_operand.eq(Mux(held, holder, ~fetches)),
+            of_operand.eq(Mux(held, holder.operand, ~fetches)),
             axi.arvalid.eq(held | ((fetches | loads) & order.writes.ready)),
             axi.araddr.eq(
                 Mux(
@@ -75,7 +86,7 @@ class ReadChannels(wiring.Component):
             order.writes.valid.eq(accepted),
             order.writes.payload.operand.eq(of_operand),
         ]
-        m.d.sync += [held.eq(axi.arvalid & ~accepted), holder.eq(of_operand)]
+        m.d.sync += [held.eq(axi.arvalid & ~accepted), holder.operand.eq(of_operand)]
 
         expected, to_operand, taken, refused = order.reads.valid, order.reads.payload.operand, Signal(), Signal()
         m.d.comb += [
@@ -92,12 +103,6 @@ class ReadChannels(wiring.Component):
             self.outstanding.eq(expected | held),
         ]
         return m
-
-
-class _Owner(data.Struct):
-    """Whose a burst is."""
-
-    operand: 1
 
 
 class WriteChannels(wiring.Component):

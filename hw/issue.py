@@ -24,14 +24,17 @@ class IssueQueue(wiring.Component):
         stop: in, nothing more is taken or given.
         idle: out, nothing is queued or in flight. token_wait: out, the engine could take the oldest instruction, which
             waits.
+
+    Attributes:
+        queue: the queue itself. in_flight: register, instructions that are issued and not ended.
     """
 
     def __init__(self, config: NpuConfig, kind: type[Instruction]) -> None:
-        self._depth, self._layout = config.queue_depth, instruction_layout(kind)
+        layout = instruction_layout(kind)
         super().__init__(
             {
                 "queued": In(stream.Signature(INSTRUCTION_BITS)),
-                "issued": Out(stream.Signature(self._layout)),
+                "issued": Out(stream.Signature(layout)),
                 "there": In(len(ENGINES)),
                 "ended": In(1),
                 "stop": In(1),
@@ -39,12 +42,14 @@ class IssueQueue(wiring.Component):
                 "token_wait": Out(1),
             }
         )
+        self.queue = Queue(layout, config.queue_depth)
+        self.in_flight = Signal(_IN_FLIGHT_BITS)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.queue = queue = Queue(self._layout, self._depth)
+        m.submodules.queue = queue = self.queue
         oldest, present, ordered = queue.reads.payload, Signal(), Signal()
-        in_flight = Signal(_IN_FLIGHT_BITS)
+        in_flight = self.in_flight
         m.d.comb += [
             queue.writes.payload.eq(self.queued.payload),
             queue.writes.valid.eq(self.queued.valid & ~self.stop),

@@ -36,8 +36,14 @@ class LoopNest(wiring.Component):
         load: in, all indices become 0. Counts and strides must hold still from the next cycle on.
         step: in, on to the next index.
         last: out, this index is the last of all loops.
-        keep: in, note the present index. restore: in, back to the one noted, or, together with `keep`, stay. The
-            outermost index must be the same.
+        keep: in, note the present index. restore: in, never with `step`: back to the one noted, or, together with
+            `keep`, stay. The outermost index must be the same.
+
+    Attributes:
+        bases: registers, by address and level: the address as it was when that level's index moved last. That of the
+            innermost level is the present one.
+        single: register, levels that have one index only.
+        returned: registers that `keep` and `restore` are about; noted: as they were at the latest `keep`.
     """
 
     def __init__(self, levels: int, addresses: int, *, count_bits: int = 16, returns: bool = False) -> None:
@@ -58,25 +64,26 @@ class LoopNest(wiring.Component):
                 **({"keep": In(1), "restore": In(1)} if returns else {}),
             }
         )
+        self.bases = [
+            [Signal(ADDRESS_BITS, name=f"base_{k}_{level}") for level in range(levels)] for k in range(addresses)
+        ]
+        self.single = Signal(levels)
+        inner = [level for base in self.bases for level in base[1:]]
+        self.returned = [*self.index[1:], *self.at_start[1:], *self.at_end[1:], *inner] if returns else []
+        self.noted = [Signal.like(one, name=f"noted_{k}") for k, one in enumerate(self.returned)]
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        levels = range(self._levels)
-        bases = [[Signal(ADDRESS_BITS, name=f"base_{k}_{level}") for level in levels] for k in range(self._addresses)]
-        """Each address as it was when the index of a level moved last: of the innermost level, the present one."""
+        bases, single = self.bases, self.single
         m.d.comb += self.last.eq(Cat(self.at_end).all())
         m.d.comb += [address.eq(base[-1]) for address, base in zip(self.address, bases, strict=True)]
-        single = Signal(self._levels)
         with m.If(self.step):
-            self._step(m, bases, single)
+            self._step(m)
         if self._returns:
-            flags = (*self.at_start[1:], *self.at_end[1:])
-            present = Cat(*self.index[1:], *flags, *(level for base in bases for level in base[1:]))
-            noted = Signal(len(present))
             with m.If(self.keep):
-                m.d.sync += noted.eq(present)
+                m.d.sync += [noted.eq(one) for one, noted in zip(self.returned, self.noted, strict=True)]
             with m.Elif(self.restore):
-                m.d.sync += present.eq(noted)
+                m.d.sync += [one.eq(noted) for one, noted in zip(self.returned, self.noted, strict=True)]
         with m.If(self.load):
             m.d.sync += single.eq(Cat(self.once))
             for index, at_start, at_end, once in zip(self.index, self.at_start, self.at_end, self.once, strict=True):
@@ -85,7 +92,7 @@ class LoopNest(wiring.Component):
                 m.d.sync += [level.eq(offset) for level in base]
         return m
 
-    def _step(self, m: Module, bases: list[list[Signal]], single: Signal) -> None:
+    def _step(self, m: Module) -> None:
         """The innermost level that is not at its end moves, and those within it begin anew."""
         inner_done = C(1, 1)
         for level in reversed(range(self._levels)):
@@ -100,9 +107,9 @@ class LoopNest(wiring.Component):
                     m.d.sync += [
                         self.index[inner].eq(0),
                         self.at_start[inner].eq(1),
-                        self.at_end[inner].eq(single[inner]),
+                        self.at_end[inner].eq(self.single[inner]),
                     ]
-                for base, strides in zip(bases, self.strides, strict=True):
+                for base, strides in zip(self.bases, self.strides, strict=True):
                     moved = (base[level] + strides[level])[:ADDRESS_BITS]
                     m.d.sync += [one.eq(moved) for one in base[level:]]
             inner_done = inner_done & self.at_end[level]

@@ -3,7 +3,6 @@
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In
-from amaranth.utils import bits_for
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES
 from npukit.isa.timing import Timing
@@ -30,32 +29,34 @@ class PortOwners(wiring.Component):
         requests: streams in, the ports that an instruction needs to start. All of them are its own from the cycle on
             in which they are taken.
         released: ports that one instruction lets go, seen in the next cycle.
+
+    Attributes:
+        holders: registers, how many instructions hold a port. owners: registers, the engine that executes them.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         timing = Timing(config)
-        self._holder_bits = bits_for(max(timing.matrix_active, timing.vector_active))
         count, masks = len(ENGINES), port_masks(config)
-        self._total = masks.size
         super().__init__({"requests": In(stream.Signature(masks)).array(count), "released": In(masks).array(count)})
+        most = max(timing.matrix_active, timing.vector_active)
+        self.owners = [Signal(range(count), name=f"owner_{k}") for k in range(masks.size)]
+        self.holders = [Signal(range(most + 1), name=f"holders_{k}") for k in range(masks.size)]
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        owners = [Signal(range(len(ENGINES)), name=f"owner_{k}") for k in range(self._total)]
-        holders = [Signal(self._holder_bits, name=f"holders_{k}") for k in range(self._total)]
-
+        owners, holders = self.owners, self.holders
         # all pairs of engines at once: no chain from port to port, a short one from engine to engine
         wants = [request.payload.as_value() for request in self.requests]
         releases = [masks.as_value() for masks in self.released]
         grants = [request.ready for request in self.requests]
         for engine, (request, want) in enumerate(zip(self.requests, wants, strict=True)):
-            blocked = Cat((holders[k] != 0) & (owners[k] != engine) for k in range(self._total))
+            blocked = Cat((holders[k] != 0) & (owners[k] != engine) for k in range(len(holders)))
             allowed = Signal(name=f"allowed_{engine}")
             m.d.comb += allowed.eq(request.valid & ~(want & blocked).any())
             before = [grants[other] & (want & wants[other]).any() for other in range(engine)]
             m.d.comb += grants[engine].eq(allowed & ~Cat(*before).any())
         # one engine holds a port, so one at most lets it go, and one at most gets it
-        for k in range(self._total):
+        for k in range(len(holders)):
             got, freed = Signal(name=f"got_{k}"), Signal(name=f"freed_{k}")
             m.d.comb += [
                 got.eq(Cat(want[k] & grant for want, grant in zip(wants, grants, strict=True)).any()),

@@ -17,12 +17,18 @@ class Queue(wiring.Component):
         depth: payloads that it holds.
 
     Members:
-        writes, reads: streams in and out.
+        writes, reads: streams in and out. level: out, payloads in it.
     """
 
     def __init__(self, shape: ShapeLike, depth: int) -> None:
         self._width, self.depth = Shape.cast(shape).width, depth
-        super().__init__({"writes": In(stream.Signature(shape)), "reads": Out(stream.Signature(shape))})
+        super().__init__(
+            {
+                "writes": In(stream.Signature(shape)),
+                "reads": Out(stream.Signature(shape)),
+                "level": Out(range(depth + 1)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -34,5 +40,6 @@ class Queue(wiring.Component):
             self.reads.payload.eq(fifo.r_data),
             self.reads.valid.eq(fifo.r_rdy),
             fifo.r_en.eq(self.reads.ready),
+            self.level.eq(fifo.level),
         ]
         return m

@@ -18,6 +18,9 @@ class TokenCounters(wiring.Component):
         there: engines of which it has a token.
         overflow: a token counter of those that it adds to would have passed 255 in the cycle before.
         clear: all to 0.
+
+    Attributes:
+        counts: registers, the tokens that an engine has of another: by the one that gave them and the one that has them.
     """
 
     def __init__(self) -> None:
@@ -32,6 +35,12 @@ class TokenCounters(wiring.Component):
                 "clear": In(1),
             }
         )
+        self.counts = {
+            (source, target): Signal(range(TOKEN_LIMIT + 1), name=f"tokens_{source}_{target}")
+            for source in range(count)
+            for target in range(count)
+            if source != target
+        }
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -40,7 +49,7 @@ class TokenCounters(wiring.Component):
             for target, issue in enumerate(self.issues):
                 if source == target:
                     continue
-                tokens = Signal(range(TOKEN_LIMIT + 1), name=f"tokens_{source}_{target}")
+                tokens = self.counts[source, target]
                 more = end.valid & end.payload[target]
                 fewer = issue.valid & issue.payload[source]
                 m.d.sync += tokens.eq(tokens + more - fewer)

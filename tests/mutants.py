@@ -105,7 +105,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("ring_mask", "(C(full, RING_BITS) << wrap)", "(C(full, RING_BITS) << wrap + 1)"),
         ("inner_loops_go_on", "for one in base[level:]]", "for one in base[level : level + 1]]"),
         ("inner_start", "self.at_start[inner].eq(1)", "self.at_start[inner].eq(0)"),
-        ("inner_end", "self.at_end[inner].eq(single[inner])", "self.at_end[inner].eq(0)"),
+        ("inner_end", "self.at_end[inner].eq(self.single[inner])", "self.at_end[inner].eq(0)"),
     ),
     *_in(
         "hw/counters.py",
@@ -125,7 +125,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_in(
         "hw/ports.py",
         ("no_priority", "allowed & ~Cat(*before).any()", "allowed"),
-        ("one_holder", "bits_for(max(timing.matrix_active, timing.vector_active))", "1"),
+        ("one_holder", "Signal(range(most + 1), ", "Signal(1, "),
     ),
     *_in(
         "hw/matrix.py",
@@ -277,7 +277,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("reset_while_address_held", "reads.outstanding | store.outstanding | writes.held",
          "reads.outstanding | store.outstanding"),
     ),
-    *_in("hw/bus.py", ("load_before_fetch", "Mux(held, holder, ~fetches)", "Mux(held, holder, loads)")),
+    *_in("hw/bus.py", ("load_before_fetch", "Mux(held, holder.operand, ~fetches)", "Mux(held, holder.operand, loads)")),
     *_in(
         "hw/core.py",
         ("reset_abandons_bursts", "resetting & ~reset & ~inner.running & inner.quiet", "resetting & ~reset"),
@@ -319,10 +319,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "hw/bursts.py",
-        ("row_of_64_kib", "left, size, row_done = Signal(_ROW_BITS)", "left, size, row_done = Signal(16)"),
-        ("rows_of_256", "rows_left, planes_left = Signal.like(given.rows), ", "rows_left, planes_left = Signal(8), "),
-        ("planes_of_256", "Signal.like(given.rows), Signal.like(given.planes)",
-         "Signal.like(given.rows), Signal(8)"),
+        ("row_of_64_kib", "self.left, self.size = Signal(_ROW_BITS), ", "self.left, self.size = Signal(16), "),
+        ("rows_of_256", "self.planes_left = Signal.like(self.rows.rows), ", "self.planes_left = Signal(8), "),
+        ("planes_of_256", "Signal.like(self.rows.rows), Signal.like(self.rows.planes)",
+         "Signal.like(self.rows.rows), Signal(8)"),
         ("limit_exact", "self.rows.bytes >= self.limit", "self.rows.bytes + 1 >= self.limit"),
         ("limit_of_32_bits", "self.rows.bytes >= self.limit", "self.rows.bytes >= self.limit[:32]"),
         ("address_bits", "_WORD_BITS = 37", "_WORD_BITS = 31"),
@@ -352,7 +352,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "hw/issue.py",
-        ("queue_last_place", "Queue(self._layout, self._depth)", "Queue(self._layout, self._depth - 1)"),
+        ("queue_last_place", "Queue(layout, config.queue_depth)", "Queue(layout, config.queue_depth - 1)"),
     ),
     *_in(
         "hw/registers.py",
