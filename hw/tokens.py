@@ -20,7 +20,7 @@ class TokenCounters(wiring.Component):
         clear: all to 0.
 
     Attributes:
-        counts: registers, the tokens that an engine has of another: by the one that gave them and the one that has them.
+        counts: registers, the tokens that an engine has of another: by who gave them and who has them.
     """
 
     def __init__(self) -> None:

@@ -95,12 +95,64 @@ class WindowOrder(wiring.Component):
 
 
 class RowWindows(WindowOrder):
-    """Each result at once: its window row by row, with a row-window for each. SUM reads every word by itself."""
+    """Each result at once: its window row by row, with a row-window for each. SUM reads every word by itself.
+
+    Attributes:
+        state: registers.
+            summing: the operation is SUM.
+            window_y, window_x: row of the window; its column, for SUM. row_last, column_last: they are the last ones.
+            tap_column: first window column of this pass. tap_last: no pass of this window row follows. tap_row: taps of
+                the window's rows before this one.
+            column: of the window's first word, from the first one of the row of results. read_column: of the next word
+                to read. row_offset: of the window's row.
+            reads_done: words read of this window row. reads_left: some are to be read; reads_end: one at most.
+            fresh: words that this window row reads anew: `first_fresh` in the first window of a row of results, else
+                `next_fresh`. first_slot: where the first one goes.
+            step_more: between windows there are words that none has; skip: their offset. step_offset: the next
+                window's.
+            tap_once, row_once, column_once: `tap_last`, `row_last` and `column_last` as they are when they begin.
+
+    Whether a pass is the last hangs on some of these, and much on that: so each flag is a register beside the number
+    that it follows from, and says of the present number whether it is the last.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        super().__init__(config)
+        taps = bits_for(config.max_window**2)
+        self.state = Signal(
+            data.StructLayout(
+                {
+                    "summing": 1,
+                    "window_y": _WINDOW_BITS,
+                    "row_last": 1,
+                    "window_x": _WINDOW_BITS,
+                    "column_last": 1,
+                    "tap_column": _COLUMN_BITS,
+                    "tap_last": 1,
+                    "tap_row": taps,
+                    "column": _OFFSET_BITS,
+                    "read_column": _OFFSET_BITS,
+                    "row_offset": _OFFSET_BITS,
+                    "reads_done": _COLUMN_BITS,
+                    "reads_left": 1,
+                    "reads_end": 1,
+                    "fresh": _COLUMN_BITS,
+                    "first_fresh": _COLUMN_BITS,
+                    "next_fresh": _COLUMN_BITS,
+                    "first_slot": window_slot_bits(config),
+                    "step_more": 1,
+                    "skip": _OFFSET_BITS,
+                    "step_offset": _OFFSET_BITS,
+                    "tap_once": 1,
+                    "row_once": 1,
+                    "column_once": 1,
+                }
+            )
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        taps = self._config.vector_taps
-        state = Signal(self._state())
+        taps, state = self._config.vector_taps, self.state
         windowed = ~state.summing
         last_pass, window_last = Signal(), Signal()
         m.d.comb += [
@@ -121,61 +173,15 @@ class RowWindows(WindowOrder):
             self.window.first.eq((state.window_y == 0) & Mux(windowed, state.tap_column == 0, state.window_x == 0)),
         ]
         with m.If(self.streaming & windowed):
-            self._windowed(m, state, taps, last_pass, window_last)
+            self._windowed(m, taps, last_pass, window_last)
         with m.If(self.streaming & state.summing & last_pass):
-            self._summing(m, state, window_last)
+            self._summing(m, window_last)
         with m.If(self.start):
-            self._begin(m, state, taps)
+            self._begin(m, taps)
         return m
 
-    def _state(self) -> data.StructLayout:
-        """Registers. Whether a pass is the last hangs on some, and much on that: so each flag is a register beside the
-        number that it follows from, as it is for the present index.
-
-        summing: the operation is SUM.
-        window_y, window_x: row of the window; its column, for SUM. row_last, column_last: they are the last ones.
-        tap_column: first window column of this pass. tap_last: no pass of this window row follows. tap_row: taps of the
-            window's rows before this one.
-        column: of the window's first word, from the first one of the row of results. read_column: of the next word to
-            read. row_offset: of the window's row.
-        reads_done: words read of this window row. reads_left: some are to be read; reads_end: one at most.
-        fresh: words that this window row reads anew: `first_fresh` in the first window of a row of results, else
-            `next_fresh`. first_slot: where the first one goes.
-        step_more: between windows there are words that none has; skip: their offset. step_offset: the next window's.
-        tap_once, row_once, column_once: `tap_last`, `row_last` and `column_last` as they are when they begin.
-        """
-        config = self._config
-        taps_bits = bits_for(config.max_window**2)
-        return data.StructLayout(
-            {
-                "summing": 1,
-                "window_y": _WINDOW_BITS,
-                "row_last": 1,
-                "window_x": _WINDOW_BITS,
-                "column_last": 1,
-                "tap_column": _COLUMN_BITS,
-                "tap_last": 1,
-                "tap_row": taps_bits,
-                "column": _OFFSET_BITS,
-                "read_column": _OFFSET_BITS,
-                "row_offset": _OFFSET_BITS,
-                "reads_done": _COLUMN_BITS,
-                "reads_left": 1,
-                "reads_end": 1,
-                "fresh": _COLUMN_BITS,
-                "first_fresh": _COLUMN_BITS,
-                "next_fresh": _COLUMN_BITS,
-                "first_slot": window_slot_bits(config),
-                "step_more": 1,
-                "skip": _OFFSET_BITS,
-                "step_offset": _OFFSET_BITS,
-                "tap_once": 1,
-                "row_once": 1,
-                "column_once": 1,
-            }
-        )
-
-    def _next_row(self, m: Module, state) -> None:
+    def _next_row(self, m: Module) -> None:
+        state = self.state
         m.d.sync += [
             state.window_y.eq(state.window_y + 1),
             state.row_last.eq(state.window_y + 1 == self.run.window_height),
@@ -183,8 +189,9 @@ class RowWindows(WindowOrder):
             state.read_column.eq(state.column),
         ]
 
-    def _first_row(self, m: Module, state, column: Value) -> None:
+    def _first_row(self, m: Module, column: Value) -> None:
         """Of the next window, whose first column is given."""
+        state = self.state
         m.d.sync += [
             state.window_y.eq(0),
             state.row_last.eq(state.row_once),
@@ -193,8 +200,9 @@ class RowWindows(WindowOrder):
             state.read_column.eq(column),
         ]
 
-    def _windowed(self, m: Module, state, taps: int, last_pass: Signal, window_last: Signal) -> None:
+    def _windowed(self, m: Module, taps: int, last_pass: Signal, window_last: Signal) -> None:
         """MAX and DEPTHWISE: words come into row-windows, taps go over them."""
+        state = self.state
         moved = (state.read_column + self.run.window_stride_x)[:_OFFSET_BITS]
         fresh = Mux(self.row_last, state.first_fresh, state.next_fresh)
         with m.If(self.passing & self.group_last):
@@ -214,11 +222,11 @@ class RowWindows(WindowOrder):
         with m.If(last_pass):
             m.d.sync += [state.reads_done.eq(0), state.reads_left.eq(1), state.reads_end.eq(state.fresh == 1)]
             with m.If(~window_last):
-                self._next_row(m, state)
+                self._next_row(m)
                 m.d.sync += state.tap_row.eq(state.tap_row + self.run.window_width + 1)
             with m.Else():
                 behind = Mux(self.reading, moved, state.read_column)
-                self._first_row(m, state, Mux(self.row_last, 0, behind + Mux(state.step_more, state.skip, 0)))
+                self._first_row(m, Mux(self.row_last, 0, behind + Mux(state.step_more, state.skip, 0)))
                 m.d.sync += [
                     state.tap_row.eq(0),
                     state.first_slot.eq(state.first_slot + state.fresh),
@@ -226,8 +234,9 @@ class RowWindows(WindowOrder):
                     state.reads_end.eq(fresh == 1),
                 ]
 
-    def _summing(self, m: Module, state, window_last: Signal) -> None:
+    def _summing(self, m: Module, window_last: Signal) -> None:
         """SUM: a word a pass."""
+        state = self.state
         m.d.sync += [
             state.window_x.eq(state.window_x + 1),
             state.column_last.eq(state.window_x + 1 == self.run.window_width),
@@ -235,12 +244,12 @@ class RowWindows(WindowOrder):
         ]
         with m.If(state.column_last):
             m.d.sync += [state.window_x.eq(0), state.column_last.eq(state.column_once)]
-            self._next_row(m, state)
+            self._next_row(m)
             with m.If(window_last):
-                self._first_row(m, state, Mux(self.row_last, 0, state.column + state.step_offset))
+                self._first_row(m, Mux(self.row_last, 0, state.column + state.step_offset))
 
-    def _begin(self, m: Module, state, taps: int) -> None:
-        front = self.front
+    def _begin(self, m: Module, taps: int) -> None:
+        front, state = self.front, self.state
         more = front.window_step > front.window_width
         words = front.window_width + 1
         tap_once, row_once, column_once = (
@@ -268,16 +277,50 @@ class Sweeps(WindowOrder):
 
     Members: those of `WindowOrder`, and
         keep, restore: out, for the loops over the results: note the place of a chunk's first result; go back to it.
+
+    Attributes:
+        state: registers.
+            window_y, group: window row and first window column of this sweep. tap_row: taps of the window's rows before
+                it. row_offset, group_offset: of the window's row and of the group. groups_offset: from a group to the
+                next.
+            column: of the result's window, from the first one of the row of results. step_offset: from a window to the
+                next. read_column: of the next word to read. kept_column: of the chunk's first result.
+            reads_done: words read of this result. slot: where the first one goes.
+            count: which result of the chunk.
+            gap: what a sweep's passes lack of the cycles that its sums need; so long the next one is `waiting`.
+            fresh_chunk: the next cycle that streams is the first of a chunk.
     """
 
     def __init__(self, config: NpuConfig) -> None:
-        self._timing = Timing(config)
+        self._timing = timing = Timing(config)
         super().__init__(config, {"keep": Out(1), "restore": Out(1)})
+        self.state = Signal(
+            data.StructLayout(
+                {
+                    "window_y": _WINDOW_BITS,
+                    "group": _COLUMN_BITS,
+                    "tap_row": bits_for(config.max_window**2),
+                    "row_offset": _OFFSET_BITS,
+                    "group_offset": _OFFSET_BITS,
+                    "groups_offset": _OFFSET_BITS,
+                    "column": _OFFSET_BITS,
+                    "step_offset": _OFFSET_BITS,
+                    "read_column": _OFFSET_BITS,
+                    "kept_column": _OFFSET_BITS,
+                    "reads_done": _COLUMN_BITS,
+                    "slot": window_slot_bits(config),
+                    "count": range(timing.sweep_words),
+                    "gap": range(timing.sweep_cycles + 1),
+                    "waiting": 1,
+                    "fresh_chunk": 1,
+                }
+            )
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         timing, taps = self._timing, self._config.vector_taps
-        run, state = self.run, Signal(self._state())
+        run, state = self.run, self.state
         summing = run.operation == Operation.SUM
 
         width, fresh = Signal(_WINDOW_BITS), Signal(_COLUMN_BITS)
@@ -310,49 +353,16 @@ class Sweeps(WindowOrder):
             self.window.sum_place.eq(state.count),
         ]
         with m.If(self.streaming):
-            self._each_cycle(m, state)
-        self._next_result(m, state, finished, fresh, far, ends, again, last_group, Mux(summing, 1, taps))
+            self._each_cycle(m)
+        self._next_result(m, finished, fresh, far, ends, again, last_group, Mux(summing, 1, taps))
         with m.If(ends):
-            self._next_sweep(m, state, last_group, last_sweep)
+            self._next_sweep(m, last_group, last_sweep)
         with m.If(self.start):
-            self._begin(m, state, taps)
+            self._begin(m, taps)
         return m
 
-    def _state(self) -> data.StructLayout:
-        """Registers.
-
-        window_y, group: window row and first window column of this sweep. tap_row: taps of the window's rows before it.
-        row_offset, group_offset: of the window's row and of the group. groups_offset: from a group to the next.
-        column: of the result's window, from the first one of the row of results. step_offset: from a window to the
-            next. read_column: of the next word to read. kept_column: of the chunk's first result.
-        reads_done: words read of this result. slot: where the first one goes.
-        count: which result of the chunk.
-        gap: what a sweep's passes lack of the cycles that its sums need; so long the next one is `waiting`.
-        fresh_chunk: the next cycle that streams is the first of a chunk.
-        """
-        timing = self._timing
-        return data.StructLayout(
-            {
-                "window_y": _WINDOW_BITS,
-                "group": _COLUMN_BITS,
-                "tap_row": bits_for(self._config.max_window**2),
-                "row_offset": _OFFSET_BITS,
-                "group_offset": _OFFSET_BITS,
-                "groups_offset": _OFFSET_BITS,
-                "column": _OFFSET_BITS,
-                "step_offset": _OFFSET_BITS,
-                "read_column": _OFFSET_BITS,
-                "kept_column": _OFFSET_BITS,
-                "reads_done": _COLUMN_BITS,
-                "slot": window_slot_bits(self._config),
-                "count": range(timing.sweep_words),
-                "gap": range(timing.sweep_cycles + 1),
-                "waiting": 1,
-                "fresh_chunk": 1,
-            }
-        )
-
-    def _each_cycle(self, m: Module, state) -> None:
+    def _each_cycle(self, m: Module) -> None:
+        state = self.state
         with m.If(state.fresh_chunk):
             m.d.sync += [state.fresh_chunk.eq(0), state.kept_column.eq(state.column)]
         with m.If(self.reading):
@@ -366,9 +376,10 @@ class Sweeps(WindowOrder):
             m.d.sync += [state.waiting.eq(0), state.gap.eq(self._timing.sweep_cycles)]
 
     def _next_result(
-        self, m: Module, state, finished: Signal, fresh: Signal, far: Value, ends: Signal, again: Signal,
+        self, m: Module, finished: Signal, fresh: Signal, far: Value, ends: Signal, again: Signal,
         last_group: Value, columns: Value,
     ) -> None:  # fmt: skip
+        state = self.state
         column, group, group_offset = (Signal.like(one) for one in (state.column, state.group, state.group_offset))
         """Of the next result."""
         first_column = Mux(state.fresh_chunk, state.column, state.kept_column)
@@ -394,7 +405,8 @@ class Sweeps(WindowOrder):
             with m.If(ends | self.row_last | far):
                 m.d.sync += state.read_column.eq(column + group_offset)
 
-    def _next_sweep(self, m: Module, state, last_group: Value, last_sweep: Value) -> None:
+    def _next_sweep(self, m: Module, last_group: Value, last_sweep: Value) -> None:
+        state = self.state
         m.d.sync += [state.count.eq(0), state.fresh_chunk.eq(last_sweep)]
         with m.If(last_sweep | (state.gap <= 1)):
             m.d.sync += state.gap.eq(self._timing.sweep_cycles)
@@ -409,8 +421,8 @@ class Sweeps(WindowOrder):
                 state.tap_row.eq(state.tap_row + self.run.window_width + 1),
             ]
 
-    def _begin(self, m: Module, state, taps: int) -> None:
-        front = self.front
+    def _begin(self, m: Module, taps: int) -> None:
+        front, state = self.front, self.state
         columns = Mux(front.operation == Operation.SUM, 1, taps)
         m.d.sync += [
             state.step_offset.eq((front.window_step + 1) * front.window_stride_x),
