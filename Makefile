@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties judges verify verify-long internals hostile faults networks mutants netlist levels fuzz mutated-programs floats lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties judges verify verify-long internals hostile faults networks mutants netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -94,6 +94,9 @@ mutated-programs: $(STAMP) ## changed programs: what the judge accepts runs equa
 floats: $(STAMP) ## bf16 arithmetic against fractions, on a million pairs and more
 	FLOAT_PAIRS=400000 $(BIN)/python -m pytest -q tests/sim/test_bfloat16.py -k "two_operands or conversions"
 
+prove: $(STAMP) ## proofs about the hardware's blocks, and that each fails on a faulty one
+	$(BIN)/python tests/prove.py
+
 lint: $(STAMP) ## ruff, pyright, generated documents up to date
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -116,6 +119,7 @@ bitstream: $(STAMP) ## bitstreams and files for other systems, in build/: half a
 docs: $(STAMP) ## write the generated documents anew
 	$(BIN)/python -m npukit.isa.docs
 	$(BIN)/npukit ops --markdown -o docs/operators.md
+	$(BIN)/python tests/prove.py --markdown > docs/proofs.md
 
 docs-check: $(STAMP) ## fail if a generated document is out of date
 	$(BIN)/python -m npukit.isa.docs --check

@@ -18,11 +18,18 @@ class MemoryArbiter(wiring.Component):
     """Two managers, one memory. The host goes first, as it asks for a word at a time and seldom.
 
     Members: `npu`, `host`: AXI4, the subordinate's side; `memory`: AXI4, the manager's side, with an ID of one bit.
+
+    Attributes:
+        writing, whose: registers, data of a burst are to come, and of which manager.
+        holds, held: registers, for each of "ar" and "aw": an address was presented and not taken; whose it was.
     """
 
     def __init__(self, bus_bytes: int) -> None:
         signature = axi4_signature(bus_bytes)
         super().__init__({"npu": In(signature), "host": In(signature), "memory": Out(signature)})
+        self.writing, self.whose = Signal(), Signal()
+        self.held = {side: Signal(name=f"{side}_held") for side in ("ar", "aw")}
+        self.holds = {side: Signal(name=f"{side}_holds") for side in ("ar", "aw")}
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -30,7 +37,7 @@ class MemoryArbiter(wiring.Component):
         for side in ("ar", "aw"):
             of = {bus: {name: getattr(bus, side + name) for name in ("addr", "len", "size", "burst", "valid", "ready")}
                   for bus in (npu, host, memory)}  # fmt: skip
-            choice, held, holds = (Signal(name=f"{side}_{name}") for name in ("choice", "held", "holds"))
+            choice, held, holds = Signal(name=f"{side}_choice"), self.held[side], self.holds[side]
             # an address that was presented stays until it is taken
             m.d.comb += choice.eq(Mux(holds, held, host_valid := of[host]["valid"]))
             allowed = Signal(name=f"{side}_allowed")
@@ -67,7 +74,7 @@ class MemoryArbiter(wiring.Component):
     def _write_data(self, m: Module, choice: Signal, allowed: Signal) -> None:
         """Data of one burst at a time, of the manager whose address was taken; no address before it is over."""
         npu, host, memory = self.npu, self.host, self.memory
-        writing, whose = Signal(), Signal()
+        writing, whose = self.writing, self.whose
         m.d.comb += allowed.eq(~writing)
         with m.If(memory.awvalid & memory.awready):
             m.d.sync += [writing.eq(1), whose.eq(choice)]

@@ -91,11 +91,15 @@ class HostBridge(wiring.Component):
     """The protocol above.
 
     Members: rx, tx; bus: AXI4-Lite, the manager's side, one access at a time.
+
+    Attributes:
+        writing, reading: an access is in progress.
     """
 
     def __init__(self, divisor: int, patience: int = PATIENCE) -> None:
         self._divisor, self._patience = divisor, patience * divisor
         super().__init__({"rx": In(1, init=1), "tx": Out(1, init=1), "bus": Out(axi_lite_signature(address_bits=32))})
+        self.writing, self.reading = Signal(), Signal()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -132,7 +136,8 @@ class HostBridge(wiring.Component):
             bus.rready.eq(1),
         ]
         following = [left.eq(left - 1), address.eq(address + 4), index.eq(0)]
-        with m.FSM():
+        with m.FSM() as fsm:
+            m.d.comb += [self.writing.eq(fsm.ongoing("WRITE")), self.reading.eq(fsm.ongoing("WAIT"))]
             with m.State("COMMAND"):
                 m.d.comb += fifo.r_en.eq(1)
                 with m.If(damaged):

@@ -18,6 +18,16 @@ def bits_layout(of: type[RegisterBit]) -> data.StructLayout:
     return data.StructLayout({bit.name.lower(): 1 for bit in of})
 
 
+class _Write(data.Struct):
+    """A write that is in progress: what of it has come."""
+
+    has_address: 1
+    has_data: 1
+    word: 10
+    data: 32
+    strobe: 4
+
+
 class RegisterFile(wiring.Component):
     """All registers, on one AXI4-Lite port.
 
@@ -41,6 +51,9 @@ class RegisterFile(wiring.Component):
             read returns. An input that nothing drives has its reset value, so IDENTITY, VERSION and
             CONFIG_HASH need no driver.
         counter_reading, counter_index, counter: a counter is asked for, which of COUNTERS, its value a cycle later.
+
+    Attributes:
+        write: registers, the write that is in progress.
     """
 
     bus: wiring.PureInterface
@@ -67,6 +80,7 @@ class RegisterFile(wiring.Component):
             if flow is not None:
                 members[one.name.lower()] = flow(32, init=halves.get(one.name, one.reset))
         super().__init__(members)
+        self.write = Signal(_Write)
 
     def value(self, name: str) -> Signal:
         """The member of the register of that name, 32 bits."""
@@ -85,41 +99,40 @@ class RegisterFile(wiring.Component):
 
     def _write(self, m: Module) -> None:
         bus = self.bus
-        has_address, has_data = Signal(), Signal()
-        word, written, strobe = Signal(10), Signal(32), Signal(4)
+        write = self.write
         # No new one before the response is taken: then a held address and held data belong together.
         m.d.comb += [
-            bus.awready.eq(~has_address & ~bus.bvalid),
-            bus.wready.eq(~has_data & ~bus.bvalid),
+            bus.awready.eq(~write.has_address & ~bus.bvalid),
+            bus.wready.eq(~write.has_data & ~bus.bvalid),
         ]
         with m.If(bus.awvalid & bus.awready):
-            m.d.sync += [word.eq(bus.awaddr[2:]), has_address.eq(1)]
+            m.d.sync += [write.word.eq(bus.awaddr[2:]), write.has_address.eq(1)]
         with m.If(bus.wvalid & bus.wready):
-            m.d.sync += [written.eq(bus.wdata), strobe.eq(bus.wstrb), has_data.eq(1)]
+            m.d.sync += [write.data.eq(bus.wdata), write.strobe.eq(bus.wstrb), write.has_data.eq(1)]
         with m.If(bus.bvalid & bus.bready):
             m.d.sync += bus.bvalid.eq(0)
 
-        control = Signal(bits_layout(ControlBit))
-        with m.If(has_address & has_data & (word == address_of("CONTROL") // 4) & strobe[0]):
-            m.d.comb += control.eq(written[: len(control.as_value())])
-        with m.If(has_address & has_data):
-            m.d.sync += [has_address.eq(0), has_data.eq(0), bus.bvalid.eq(1), bus.bresp.eq(SLAVE_ERROR)]
+        control, now = Signal(bits_layout(ControlBit)), write.has_address & write.has_data
+        with m.If(now & (write.word == address_of("CONTROL") // 4) & write.strobe[0]):
+            m.d.comb += control.eq(write.data[: len(control.as_value())])
+        with m.If(now):
+            m.d.sync += [write.has_address.eq(0), write.has_data.eq(0), bus.bvalid.eq(1), bus.bresp.eq(SLAVE_ERROR)]
             with m.If(~self.busy | control.reset):
-                with m.Switch(word):
+                with m.Switch(write.word):
                     for register in REGISTERS:
                         with m.Case(register.offset // 4):
                             m.d.sync += bus.bresp.eq(OKAY)
                             if register.access == "rw":
-                                self._assign(m, register, written, strobe)
+                                self._assign(m, register)
         m.d.comb += [self.reset_core.eq(control.reset), self.start.eq(control.start & ~control.reset & ~self.busy)]
         with m.If(self.clear):
             m.d.sync += [self.value(one.name).eq(one.reset) for one in REGISTERS if one.access == "rw"]
 
-    def _assign(self, m: Module, register: Register, written: Signal, strobe: Signal) -> None:
+    def _assign(self, m: Module, register: Register) -> None:
         value = self.value(register.name)
         for byte in range(4):
-            with m.If(strobe[byte]):
-                m.d.sync += value.word_select(byte, 8).eq(written.word_select(byte, 8))
+            with m.If(self.write.strobe[byte]):
+                m.d.sync += value.word_select(byte, 8).eq(self.write.data.word_select(byte, 8))
 
     def _read(self, m: Module) -> None:
         bus = self.bus

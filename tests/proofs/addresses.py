@@ -1,15 +1,15 @@
 """Addresses: loops, rings and bursts equal their specification for all field values."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from collections.abc import Callable
-from dataclasses import replace
 from npukit.hw.bursts import BurstGenerator
-from npukit.hw.loops import ADDRESS_BITS, LoopNest, RING_BITS, ring
+from npukit.hw.loops import ADDRESS_BITS, RING_BITS, LoopNest, ring
 from npukit.isa.config import PRESETS, NpuConfig
-
-from harness import Fault, Model, Proof
+from proofs.harness import Fault, Model, Proof
 
 __all__ = ["PROOFS"]
 
@@ -58,7 +58,9 @@ def _loops(model: Model, returns: bool) -> None:
         with m.If(keep):
             m.d.sync += [a.eq(b) for a, b in zip((*noted_index, *noted_part), (*index, *part), strict=True)]
         with m.Elif(restore):
-            m.d.sync += [a.eq(b) for a, b in zip((*index[1:], *part[1:]), (*noted_index[1:], *noted_part[1:]), strict=True)]
+            m.d.sync += [
+                a.eq(b) for a, b in zip((*index[1:], *part[1:]), (*noted_index[1:], *noted_part[1:]), strict=True)
+            ]
         model.assume(~(restore & ~keep & dut.step))
     with m.If(dut.load):
         m.d.sync += [*(one.eq(0) for one in (*index, *part)), offset.eq(dut.offsets[0])]
@@ -143,7 +145,9 @@ def bursts(config: NpuConfig):
         model.assume(~dut.load | ~valid)
         # rows and planes by number; where they begin; where this burst begins, and what is left of its row, less one
         row, plane = Signal.like(rows.rows, name="row"), Signal.like(rows.planes, name="plane")
-        row_start, plane_start, address = (Signal.like(dut.start, name=name) for name in ("row_start", "plane_start", "at"))
+        row_start, plane_start, address = (
+            Signal.like(dut.start, name=name) for name in ("row_start", "plane_start", "at")
+        )
         left = Signal.like(rows.bytes, name="spec_left")
         bits = len(dut.start)
         offset = address % bus
@@ -202,30 +206,53 @@ _LONG = replace(PRESETS["int8-4x4"], bus_bytes=64, max_burst=256)
 _BURST_FAULTS = (
     Fault("crosses a page", "hw.bursts", "in_page & (next_left", "(next_left"),
     Fault("longer than allowed", "hw.bursts", "to_longest = longest - following[:bus_bits]", "to_longest = longest"),
-    Fault("rows of 256", "hw.bursts", "Mux(last_row, given.rows, rows - 1)", "Mux(last_row, given.rows, (rows - 1)[:8])"),
+    Fault(
+        "rows of 256", "hw.bursts", "Mux(last_row, given.rows, rows - 1)", "Mux(last_row, given.rows, (rows - 1)[:8])"
+    ),
     Fault("a plane begins at the last one's row", "hw.bursts", "Mux(last_row, moved, plane_start)", "moved"),
 )
 
 PROOFS = (
     Proof(
-        "loops", "Loops go through all indices in order; an address is its offset and the strides so often as indices say.",
-        loops, 6, 1,
+        "loops",
+        "Loops go through all indices in order; an address is its offset and the strides so often as indices say.",
+        loops,
+        6,
+        1,
         (
             Fault("inner loops go on", "hw.loops", "for one in base[level:]]", "for one in base[level : level + 1]]"),
-            Fault("the end of a single index", "hw.loops", "self.at_end[inner].eq(self.single[inner])", "self.at_end[inner].eq(0)"),
+            Fault(
+                "the end of a single index",
+                "hw.loops",
+                "self.at_end[inner].eq(self.single[inner])",
+                "self.at_end[inner].eq(0)",
+            ),
             Fault("a loop too long", "hw.loops", "following == self.counts[level]", "following > self.counts[level]"),
         ),
     ),
     Proof(
-        "loops that return", "The same where an index is noted and gone back to.", returning, 6, 1,
+        "loops that return",
+        "The same where an index is noted and gone back to.",
+        returning,
+        6,
+        1,
         (
             Fault("noted late", "hw.loops", "with m.If(self.keep):", "with m.If(self.keep & ~self.step):"),
-            Fault("not all is noted", "hw.loops", "[noted.eq(one) for one, noted in zip(self.returned, ", "[noted.eq(one) for one, noted in zip((*self.returned[:-1], 0), "),
+            Fault(
+                "not all is noted",
+                "hw.loops",
+                "[noted.eq(one) for one, noted in zip(self.returned, ",
+                "[noted.eq(one) for one, noted in zip((*self.returned[:-1], 0), ",
+            ),
             Fault("goes back though it notes", "hw.loops", "with m.Elif(self.restore):", "with m.If(self.restore):"),
         ),
     ),
     Proof(
-        "rings", "An address in a ring of 2**wrap words is the ring's start and the address modulo its size.", rings, 1, 1,
+        "rings",
+        "An address in a ring of 2**wrap words is the ring's start and the address modulo its size.",
+        rings,
+        1,
+        1,
         (
             Fault("mask", "hw.loops", "(C(full, RING_BITS) << wrap)", "(C(full, RING_BITS) << wrap + 1)"),
             Fault("all of memory", "hw.loops", "Mux(wrap == 0, full,", "Mux(wrap == 1, full,"),
@@ -235,9 +262,13 @@ PROOFS = (
     *(
         Proof(
             f"bursts, bus of {config.bus_bytes} bytes, at most {config.max_burst} beats",
-            "Bursts follow each other through all planes and rows, add up to each row, are as long as allowed, and cross no 4 KiB.",
-            bursts(config), 5, 1, _BURST_FAULTS if config.max_burst * config.bus_bytes < _PAGE else _BURST_FAULTS[2:],
+            "Bursts follow each other through all planes and rows, add up to each row, are as long as allowed, "
+            "and cross no 4 KiB.",
+            bursts(config),
+            5,
+            1,
+            _BURST_FAULTS if config.max_burst * config.bus_bytes < _PAGE else _BURST_FAULTS[2:],
         )
         for config in (_FOUR, _EIGHT, _LONG)
     ),
-)  # fmt: skip
+)

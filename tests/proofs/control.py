@@ -1,14 +1,14 @@
 """Tokens and ports: what keeps the engines apart."""
 
+from dataclasses import replace
+
 from amaranth import Cat, Mux, Signal, Value
 from npukit.hw.ports import PortOwners, port_masks
 from npukit.hw.tokens import TokenCounters
 from npukit.isa.config import PRESETS
 from npukit.isa.instructions import ENGINES
 from npukit.isa.timing import TOKEN_LIMIT, Timing
-from dataclasses import replace
-
-from harness import Fault, Model, Proof
+from proofs.harness import Fault, Model, Proof
 
 __all__ = ["PROOFS"]
 
@@ -87,10 +87,18 @@ def ports(model: Model) -> None:
 PROOFS = (
     Proof(
         "tokens",
-        "Each token counter is what its engine gave less what the other used up; none is lost or made, for all 255 values.",
-        tokens, 4, 1,
+        "Each token counter is what its engine gave less what the other used up; none is lost or made, for "
+        "all 255 values.",
+        tokens,
+        4,
+        1,
         (
-            Fault("a token is lost where both meet", "hw.tokens", "tokens + more - fewer", "tokens + (more & ~fewer) - fewer"),
+            Fault(
+                "a token is lost where both meet",
+                "hw.tokens",
+                "tokens + more - fewer",
+                "tokens + (more & ~fewer) - fewer",
+            ),
             Fault("seven bits", "hw.tokens", "Signal(range(TOKEN_LIMIT + 1), ", "Signal(range(TOKEN_LIMIT // 2 + 1), "),
             Fault("a clear forgets", "hw.tokens", "m.d.sync += tokens.eq(0)", "m.d.sync += tokens.eq(1)"),
         ),
@@ -98,7 +106,9 @@ PROOFS = (
     Proof(
         "token overflow",
         "The cycle after a counter would have passed 255, and no other, says so.",
-        overflow, 4, 1,
+        overflow,
+        4,
+        1,
         (
             Fault("early", "hw.tokens", "(tokens == TOKEN_LIMIT)", "(tokens == TOKEN_LIMIT - 1)"),
             Fault("though one is taken", "hw.tokens", "& more & ~fewer", "& more"),
@@ -108,11 +118,13 @@ PROOFS = (
     Proof(
         "ports",
         "A port has one engine; it is counted as often as it was granted and not released; who could start does.",
-        ports, 6, 1,
+        ports,
+        6,
+        1,
         (
             Fault("no precedence", "hw.ports", "allowed & ~Cat(*before).any()", "allowed"),
             Fault("the owner stays", "hw.ports", "m.d.sync += owners[k].eq(engine)", "m.d.sync += owners[k].eq(0)"),
             Fault("a release is lost", "hw.ports", "with m.If(freed & ~got):", "with m.If(freed & ~got & (k != 1)):"),
         ),
     ),
-)  # fmt: skip
+)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from amaranth import Const, Elaboratable, Module, ResetSignal, Signal, Value, ValueCastable
 from amaranth.back import rtlil
@@ -157,8 +157,7 @@ class Proof:
     faults: tuple[Fault, ...]
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Whether a proof holds, and what the solver said last."""
 
     holds: bool

@@ -2,20 +2,17 @@
 
 from dataclasses import replace
 
-from amaranth import Array, Cat, Const, Mux, Signal, Value
+from amaranth import Cat, Mux, Signal
 from npukit.hw.bus import ReadChannels, WriteChannels
 from npukit.hw.fetch import FetchUnit
 from npukit.hw.issue import IssueQueue
 from npukit.hw.load import LoadEngine
-from npukit.hw.matrix import MatrixEngine
 from npukit.hw.queue import Queue
 from npukit.hw.store import StoreEngine
-from npukit.hw.vector import VectorEngine
 from npukit.isa.config import PRESETS
 from npukit.isa.instructions import ENGINES, Vector
 from npukit.isa.timing import READ_OUTSTANDING
-
-from harness import Fault, Model, Proof
+from proofs.harness import Fault, Model, Proof
 
 __all__ = ["PROOFS"]
 
@@ -172,8 +169,11 @@ PROOFS = (
     *(
         Proof(
             f"queue of {depth}",
-            "What goes into a queue comes out, in order and once; it has room but when full, and something but when empty.",
-            queue(depth), 3 * depth + 2, None,
+            "What goes into a queue comes out, in order and once; it has room but when full, and something but "
+            "when empty.",
+            queue(depth),
+            3 * depth + 2,
+            None,
             (
                 Fault("one place less", "hw.queue", "depth=self.depth)", "depth=max(1, self.depth - 1))"),
                 Fault("writes though full", "hw.queue", "self.writes.ready.eq(fifo.w_rdy)", "self.writes.ready.eq(1)"),
@@ -183,53 +183,132 @@ PROOFS = (
         for depth in (1, 2, 5)
     ),
     Proof(
-        "issue", "An instruction is issued when, and only when, its tokens are there and what it waits for has drained.",
-        issue, 8, 1,
+        "issue",
+        "An instruction is issued when, and only when, its tokens are there and what it waits for has drained.",
+        issue,
+        8,
+        1,
         (
             Fault("drain ignored", "hw.issue", " & (~oldest.drain | (in_flight == 0))", ""),
-            Fault("any token will do", "hw.issue", "((oldest.wait & ~self.there) == 0)", "((oldest.wait & self.there) != 0)"),
-            Fault("goes on when stopped", "hw.issue", "present.eq(queue.reads.valid & ~self.stop)", "present.eq(queue.reads.valid)"),
+            Fault(
+                "any token will do",
+                "hw.issue",
+                "((oldest.wait & ~self.there) == 0)",
+                "((oldest.wait & self.there) != 0)",
+            ),
+            Fault(
+                "goes on when stopped",
+                "hw.issue",
+                "present.eq(queue.reads.valid & ~self.stop)",
+                "present.eq(queue.reads.valid)",
+            ),
         ),
     ),
     Proof(
-        "read channels", "AR keeps AXI4's contract; no burst without a place in the order; a beat goes to its burst's owner.",
-        reads, 6, 2,
+        "read channels",
+        "AR keeps AXI4's contract; no burst without a place in the order; a beat goes to its burst's owner.",
+        reads,
+        6,
+        2,
         (
             Fault("an address that waits may change", "hw.bus", "Mux(held, holder.operand, ~fetches)", "~fetches"),
-            Fault("a stop takes an address back", "hw.bus", "axi.arvalid.eq(held | (", "axi.arvalid.eq(((held & ~self.stop) | "),
-            Fault("a burst outside is read", "hw.bus", "operands.valid & ~operands.payload.outside & ", "operands.valid & "),
+            Fault(
+                "a stop takes an address back",
+                "hw.bus",
+                "axi.arvalid.eq(held | (",
+                "axi.arvalid.eq(((held & ~self.stop) | ",
+            ),
+            Fault(
+                "a burst outside is read",
+                "hw.bus",
+                "operands.valid & ~operands.payload.outside & ",
+                "operands.valid & ",
+            ),
         ),
     ),
     Proof(
-        "write channels", "AW and W keep AXI4's contract.", writes, 4, 1,
+        "write channels",
+        "AW and W keep AXI4's contract.",
+        writes,
+        4,
+        1,
         (
             Fault("a stop takes an address back", "hw.bus", "(~self.stop | self.held)", "~self.stop"),
-            Fault("a burst outside is written", "hw.bus", "requests.valid & ~requests.payload.outside & ", "requests.valid & "),
-            Fault("taken before the bus does", "hw.bus", "requests.ready.eq(axi.awvalid & axi.awready)", "requests.ready.eq(axi.awready)"),
+            Fault(
+                "a burst outside is written",
+                "hw.bus",
+                "requests.valid & ~requests.payload.outside & ",
+                "requests.valid & ",
+            ),
+            Fault(
+                "taken before the bus does",
+                "hw.bus",
+                "requests.ready.eq(axi.awvalid & axi.awready)",
+                "requests.ready.eq(axi.awready)",
+            ),
         ),
     ),
     Proof(
-        "FETCH's streams", "What FETCH offers stays until it is taken, and goes to one engine.", fetch, 12, None,
+        "FETCH's streams",
+        "What FETCH offers stays until it is taken, and goes to one engine.",
+        fetch,
+        12,
+        None,
         (
-            Fault("wants what it asked for", "hw.fetch", "m.d.sync += [want.eq(same), ", "m.d.sync += [want.eq(after), "),
+            Fault(
+                "wants what it asked for", "hw.fetch", "m.d.sync += [want.eq(same), ", "m.d.sync += [want.eq(after), "
+            ),
             Fault("the oldest moves on", "hw.fetch", "with m.If(gone):", "with m.If(gone | asks):"),
-            Fault("to all engines", "hw.fetch", "queue.valid.eq(present & known & ~final & mine)", "queue.valid.eq(present & known & ~final)"),
+            Fault(
+                "to all engines",
+                "hw.fetch",
+                "queue.valid.eq(present & known & ~final & mine)",
+                "queue.valid.eq(present & known & ~final)",
+            ),
         ),
     ),
     Proof(
-        "LOAD's streams", "What LOAD offers stays until it is taken.", load, 10, None,
+        "LOAD's streams",
+        "What LOAD offers stays until it is taken.",
+        load,
+        10,
+        None,
         (
-            Fault("asks for none while a beat comes", "hw.load", "eq(issued.valid & ~running)", "eq(issued.valid & ~running & ~self.beats.valid)"),
+            Fault(
+                "asks for none while a beat comes",
+                "hw.load",
+                "eq(issued.valid & ~running)",
+                "eq(issued.valid & ~running & ~self.beats.valid)",
+            ),
             Fault("the oldest goes on by itself", "hw.load", "issued.ready.eq(start)", "issued.ready.eq(~running)"),
             Fault("the next one's bank", "hw.load", "1 << waiting.bank, 0)", "1 << self.instructions.payload.bank, 0)"),
         ),
     ),
     Proof(
-        "STORE's streams", "What STORE offers stays until it is taken.", store, 10, None,
+        "STORE's streams",
+        "What STORE offers stays until it is taken.",
+        store,
+        10,
+        None,
         (
-            Fault("no room for the answer", "hw.store", "room = accepted.writes.ready & responses.writes.ready", "room = accepted.writes.ready & ~self.response"),
-            Fault("asks when nothing waits", "hw.store", "self.ports.valid.eq(is_waiting & ~running)", "self.ports.valid.eq(is_waiting & ~issue & ~self.response)"),
-            Fault("the next one's bank", "hw.store", "act_read.eq(1 << waiting.bank)", "act_read.eq(1 << self.instructions.payload.bank)"),
+            Fault(
+                "no room for the answer",
+                "hw.store",
+                "room = accepted.writes.ready & responses.writes.ready",
+                "room = accepted.writes.ready & ~self.response",
+            ),
+            Fault(
+                "asks when nothing waits",
+                "hw.store",
+                "self.ports.valid.eq(is_waiting & ~running)",
+                "self.ports.valid.eq(is_waiting & ~issue & ~self.response)",
+            ),
+            Fault(
+                "the next one's bank",
+                "hw.store",
+                "act_read.eq(1 << waiting.bank)",
+                "act_read.eq(1 << self.instructions.payload.bank)",
+            ),
         ),
     ),
-)  # fmt: skip
+)

@@ -5,8 +5,7 @@ from npukit.hw.vector_windows import RowWindows, Sweeps
 from npukit.isa.config import PRESETS
 from npukit.isa.instructions import Operation
 from npukit.isa.timing import Timing
-
-from harness import Fault, Model, Proof
+from proofs.harness import Fault, Model, Proof
 
 __all__ = ["PROOFS"]
 
@@ -70,7 +69,9 @@ def row_windows(model: Model) -> None:
     streams = dut.streaming & windowed
     complete = state.reads_done + dut.reading >= state.fresh
     claim("a pass has all its words", ~(streams & dut.passing) | complete)
-    claim("a window row has all its taps", ~(streams & dut.passing & state.tap_last) | (state.tap_column + taps > width))
+    claim(
+        "a window row has all its taps", ~(streams & dut.passing & state.tap_last) | (state.tap_column + taps > width)
+    )
     claim("a result has all its rows", ~(dut.streaming & dut.done) | (state.window_y == height))
     claim("a sum has all its columns", ~(dut.streaming & state.summing & dut.done) | (state.window_x == width))
     claim("what is read comes in or stays", ~streams | dut.reading | dut.passing)
@@ -87,7 +88,11 @@ def sweeps(model: Model) -> None:
     summing = run.operation == Operation.SUM
     # what a user promises: while nothing is passed the place of the result stays
     place = Cat(dut.row_first, dut.row_last, dut.block_last)
-    model.assume(~model.past(started & ~(dut.streaming & dut.passing & dut.group_last)) | (model.past(place) == place) | model.past(dut.start))
+    model.assume(
+        ~model.past(started & ~(dut.streaming & dut.passing & dut.group_last))
+        | (model.past(place) == place)
+        | model.past(dut.start)
+    )
 
     def claim(name: str, condition: Value) -> None:
         model.claim(name, ~started | condition)
@@ -119,24 +124,54 @@ _ROWS = "hw.vector_windows"
 PROOFS = (
     Proof(
         "row windows",
-        "Each flag of the int8 order is what the number beside it says, each offset its number times the stride; a pass has all "
+        "Each flag of the int8 order is what the number beside it says, each offset its number times the "
+        "stride; a pass has all "
         "its words, a result all its taps.",
-        row_windows, 6, 1,
+        row_windows,
+        6,
+        1,
         (
-            Fault("reads end early", _ROWS, "state.reads_done + 2 >= state.fresh", "state.reads_done + 3 >= state.fresh"),
-            Fault("tap last late", _ROWS, "state.tap_column + 2 * taps > self.run", "state.tap_column + taps > self.run"),
-            Fault("row last of any row", _ROWS, "state.row_last.eq(state.window_y + 1 == self.run", "state.row_last.eq(state.window_y == self.run"),
-            Fault("a word less anew", _ROWS, "Mux(more, front.window_width, front.window_step) + 1", "front.window_step + 1"),
+            Fault(
+                "reads end early", _ROWS, "state.reads_done + 2 >= state.fresh", "state.reads_done + 3 >= state.fresh"
+            ),
+            Fault(
+                "tap last late", _ROWS, "state.tap_column + 2 * taps > self.run", "state.tap_column + taps > self.run"
+            ),
+            Fault(
+                "row last of any row",
+                _ROWS,
+                "state.row_last.eq(state.window_y + 1 == self.run",
+                "state.row_last.eq(state.window_y == self.run",
+            ),
+            Fault(
+                "a word less anew",
+                _ROWS,
+                "Mux(more, front.window_width, front.window_step) + 1",
+                "front.window_step + 1",
+            ),
         ),
     ),
     Proof(
         "sweeps",
-        "The registers of the bf16 order agree; a sweep reads, passes, or waits for a number of cycles that comes to an end.",
-        sweeps, 6, 1,
+        "The registers of the bf16 order agree; a sweep reads, passes, or waits for a number of cycles that "
+        "comes to an end.",
+        sweeps,
+        6,
+        1,
         (
             Fault("waits for nothing", _ROWS, "last_sweep | (state.gap <= 1)", "last_sweep | (state.gap < 0)"),
-            Fault("a tap less", _ROWS, "state.tap_row.eq(state.tap_row + self.run.window_width + 1),\n", "state.tap_row.eq(state.tap_row + self.run.window_width),\n"),
-            Fault("a group too far", _ROWS, "group.eq(Mux(last_group, 0, state.group + columns))", "group.eq(state.group + columns)"),
+            Fault(
+                "a tap less",
+                _ROWS,
+                "state.tap_row.eq(state.tap_row + self.run.window_width + 1),\n",
+                "state.tap_row.eq(state.tap_row + self.run.window_width),\n",
+            ),
+            Fault(
+                "a group too far",
+                _ROWS,
+                "group.eq(Mux(last_group, 0, state.group + columns))",
+                "group.eq(state.group + columns)",
+            ),
         ),
     ),
-)  # fmt: skip
+)
