@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties judges verify verify-long internals hostile faults networks mutants netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties judges verify verify-long internals hostile faults networks mutants blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -78,6 +78,9 @@ networks: $(STAMP) ## ResNets and MobileNetV2: ONNX Runtime = simulator = RTL
 
 mutants: $(STAMP) ## put small faults in, one at a time: each must be found
 	$(BIN)/python tests/mutants.py --seed $(SEED)
+
+blocks: $(STAMP) ## each block of the hardware alone, and all faults that its bench must find: SEEDS=20
+	BLOCK_SEEDS=$(or $(SEEDS),20) ALL_FAULTS=1 $(BIN)/pytest -q -n 2 tests/hw/blocks
 
 netlist: $(STAMP) ## random programs on what synthesis for ECP5 makes of the core: SEED=1
 	$(BIN)/python tests/netlist.py --seed $(SEED)
