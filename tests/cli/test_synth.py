@@ -14,7 +14,7 @@ from npukit.fpga.synth import _check_size, make_bitstream
 from npukit.hw.verilog import LINT_WAIVERS
 from npukit.isa.config import PRESETS
 
-from tests.hw.host_memory import HostMemory
+from tests.fpga.host_memory import HostMemory
 from tests.hw.test_verilog import lint
 
 

@@ -12,7 +12,7 @@ from npukit.fpga.sdram import SdramController
 from npukit.fpga.sdram_chip import SdramModel, SdramPins, SdramViolation
 from npukit.isa.sdram import SdramChip
 
-from tests.hw.axi_traffic import NOP, Manager, pins_of, run
+from tests.fpga.axi_traffic import NOP, Manager, pins_of, run
 
 CHIP = SdramChip(row_bits=11, refresh_period=16e6, power_up=100.0)
 """Fewer rows, as often refreshed; no long wait before the first command."""
