@@ -80,6 +80,7 @@ class EngineBench:
         bench.sink("ports", engine.ports, self._grant)
         bench.sink("ends", engine.ends, self._end)
         self.ended = 0
+        self._read: deque[tuple[int, Memory, int]] = deque(maxlen=4)
         self._held = np.zeros(port_masks(config).size, int)
         bench.look(self._release)
 
@@ -110,6 +111,10 @@ class EngineBench:
         def look(ctx: Any) -> None:
             asked = ctx.get(port.addresses.valid)
             place = ctx.get(port.addresses.payload)
+            if asked:
+                at = self.bench.cycle, memory, place.bank
+                assert at not in self._read, f"two reads of a bank of {memory.name} in one cycle"
+                self._read.append(at)
             coming.append(self._word(memory, place.bank, place.offset) if asked else None)
 
         self.bench.drive(drive)
@@ -130,7 +135,7 @@ class EngineBench:
     def _word(self, memory: Memory, bank: int, offset: int) -> int:
         return int.from_bytes(self.memories[memory][bank, offset].tobytes(), "little")
 
-    def run(self, cycles_each: int = 4000) -> None:
+    def run(self, cycles_each: int = 1000) -> None:
         """Run all instructions, and compare."""
         self.bench.run(lambda: self.ended == len(self.instructions), cycles_each * len(self.instructions))
         for instruction in self.instructions:

@@ -83,7 +83,7 @@ def run_loops(seed: str) -> None:
 
         bench.drive(cycle)
         bench.run(lambda bench=bench: bench.cycle >= 500, 501)
-        assert state["done"] > 5
+        assert state["done"] > 1
 
 
 def run_bursts(seed: str) -> None:

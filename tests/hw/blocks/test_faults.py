@@ -86,10 +86,10 @@ BLOCKS: dict[str, tuple[Callable[[str], Any], tuple[Fault, ...]]] = {
             Fault("two sources at once", "hw.vector_stream", "second = late if", "second = 1 if"),
             Fault("a set let go early", "hw.vector_loader", "parameter_hold - 1", "parameter_hold - 3"),
             Fault(
-                "a word too many anew",
+                "a window short of a word",
                 "hw.vector_windows",
-                "Mux(more, front.window_width, front.window_step) + 1",
-                "front.window_step + 1",
+                "state.reads_done + 2 >= state.fresh",
+                "state.reads_done + 3 >= state.fresh",
             ),
         ),
     ),
