@@ -66,8 +66,13 @@ def _refuse_external_data(model: onnx.ModelProto) -> None:
 
 
 def external_files(model: str | Path) -> list[Path]:
-    """The files beside a model in which its tensors' data lie; none where no model can be read, which is said later."""
+    """The files beside a model in which its tensors' data lie; none where no model can be read, which is said later.
+
+    A pipe is left alone: what is read of it here is not there any more when the model is wanted.
+    """
     proto = onnx.ModelProto()
+    if not Path(model).is_file():
+        return []
     try:
         proto.ParseFromString(Path(model).read_bytes())
     except Exception:  # protobuf's DecodeError, whose class depends on the backend, and what the system refuses

@@ -85,14 +85,42 @@ sys.exit(main())
         assert (process.returncode, out, err) == (130, "", "npukit: interrupted\n"), delay
 
 
-def reading(pipe: Path) -> int:
-    """The other end of a pipe, once somebody reads it."""
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process printed that comes to its end."""
+    try:
+        return process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+
+
+def test_a_model_from_a_pipe(small: Path, tmp_path: Path) -> None:
+    """It can be read once."""
+    command = [*COMMAND, "compile", "/dev/stdin", "-o", str(tmp_path / "out.onnx"), "--quiet"]
+    done = subprocess.run(command, input=small.read_bytes(), capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr.decode()
+    assert (tmp_path / "out.onnx").exists()
+
+
+def reading(pipe: Path, process: subprocess.Popen[str]) -> int:
+    """The other end of a pipe, once a process waits for what comes through it.
+
+    A signal that comes when the process has opened it and does not read yet is noticed by Python when the read ends.
+    """
     end = time.monotonic() + 60
-    while time.monotonic() < end:
+    writer, asleep = -1, 0
+    while time.monotonic() < end and process.poll() is None:
         try:
-            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            time.sleep(0.02)
+            writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK) if writer < 0 else writer
+        except OSError:  # not open yet
+            pass
+        else:
+            state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            asleep = asleep + 1 if state == "S" else 0
+            if asleep == 5:
+                return writer
+        time.sleep(0.02)
+    process.kill()
     raise AssertionError(f"nobody reads {pipe}")
 
 
@@ -105,9 +133,9 @@ def test_signals_while_a_command_runs(waits: Path, number: int, code: int, word:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=interruptible
     ) as process:
-        writer = reading(waits)
+        writer = reading(waits, process)
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = ended(process)
         os.close(writer)
     assert (process.returncode, out, err.count("\n")) == (code, "", 1), err
     assert err.startswith("npukit: ") and word in err
@@ -172,11 +200,11 @@ def test_a_signal_that_is_ignored_stays_so(waits: Path) -> None:
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
     ) as process:
-        writer = reading(waits)
+        writer = reading(waits, process)
         process.send_signal(signal.SIGHUP)
         time.sleep(0.2)
         os.close(writer)
-        _, err = process.communicate(timeout=60)
+        _, err = ended(process)
     assert process.returncode == 2 and "is not an ONNX model" in err
 
 
