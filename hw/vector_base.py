@@ -76,7 +76,6 @@ class VectorDatapath(wiring.Component):
     def __init__(self, config: NpuConfig) -> None:
         self._config = config
         word, wide = 8 * config.word_bytes, 8 * config.wide_word_bytes
-        self._lane_bits = lane_group_bits(config)
         super().__init__(
             {
                 "control": In(stream_cycle(config)),

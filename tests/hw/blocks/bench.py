@@ -34,9 +34,9 @@ class _Stream:
 
     def __init__(self, name: str, one: Any, random_: random.Random) -> None:
         self.name, self.one, self._random = name, one, random_
-        self.chance, self.moved = 1.0, False
+        self.chance = 1.0
         self._offered: tuple[bool, int] = (False, 0)
-        self._always_ready = isinstance(Value.cast(one.ready), Const)
+        self.always_ready = isinstance(Value.cast(one.ready), Const)
 
     def choose(self, cycle: int) -> bool:
         """Whether there is no gap, or no stall, in this cycle."""
@@ -47,15 +47,14 @@ class _Stream:
     def look(self, ctx: Any, watched: bool) -> Any:
         """The payload if it moves in this cycle; raises when the block takes back what it offered."""
         valid = bool(ctx.get(self.one.valid))
-        ready = self._always_ready or bool(ctx.get(self.one.ready))
+        ready = self.always_ready or bool(ctx.get(self.one.ready))
         payload = ctx.get(self.one.payload)
         if watched:
             waited, before = self._offered
             assert valid or not waited, f"{self.name}: what was offered is taken back"
             assert not waited or bits_of(payload) == before, f"{self.name}: what was offered has changed"
             self._offered = valid and not ready, bits_of(payload)
-        self.moved = valid and ready
-        return payload if self.moved else None
+        return payload if valid and ready else None
 
 
 class Bench:
@@ -112,14 +111,14 @@ class Bench:
                         ctx.set(stream.one.payload, queue[0])
                 for stream, _ in self._sinks:
                     chosen = stream.choose(self.cycle)
-                    if not stream._always_ready:
+                    if not stream.always_ready:
                         ctx.set(stream.one.ready, chosen)
                 for k, (stream, queue) in enumerate(self._sources):
-                    if stream.look(ctx, False) is not None:
+                    if stream.look(ctx, watched=False) is not None:
                         queue.popleft()
                         offering[k] = False
                 for stream, take in self._sinks:
-                    payload = stream.look(ctx, True)
+                    payload = stream.look(ctx, watched=True)
                     if payload is not None:
                         take(payload)
                 for function in self._looks:
