@@ -10,6 +10,7 @@ from npukit.isa.config import NpuConfig
 __all__ = [
     "ADDER_LATENCY",
     "INSTRUCTION_BYTES",
+    "PAGE_BYTES",
     "READ_OUTSTANDING",
     "TABLE_LOAD_CYCLES",
     "TOKEN_LIMIT",
@@ -18,6 +19,8 @@ __all__ = [
 ]
 
 INSTRUCTION_BYTES = 32
+PAGE_BYTES = 4096
+"""No burst crosses a multiple of them (AXI)."""
 ADDER_LATENCY = 6
 """Cycles of a bf16 machine's fp32 addition."""
 TOKEN_LIMIT = 255

@@ -6,12 +6,13 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.sdram import SdramChip
 from npukit.isa.timing import READ_OUTSTANDING, WRITE_OUTSTANDING
 
-__all__ = ["AnyDram", "DramModel", "SdramDram"]
+__all__ = ["BANK_BITS", "AnyDram", "DramModel", "SdramDram"]
 
 _BUSES = (4, 8, 16)
 _BEAT = 32
 """Cycles of a beat, and then some."""
-_BANK_BITS = 4
+BANK_BITS = 4
+"""Bits of an SDRAM's bank, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +93,8 @@ class SdramDram:
             if type(value) is not int or value < low or (high is not None and value > high):
                 limits = f"from {low} to {high}" if high is not None else f"{low} or above"
                 raise ValueError(f"the SDRAM's {name} must be {limits}, not {value!r}")
-        if self.chip.bank_bits > _BANK_BITS:
-            raise ValueError(f"an SDRAM has up to {1 << _BANK_BITS} banks, not {1 << self.chip.bank_bits}")
+        if self.chip.bank_bits > BANK_BITS:
+            raise ValueError(f"an SDRAM has up to {1 << BANK_BITS} banks, not {1 << self.chip.bank_bits}")
 
     def check(self, config: NpuConfig) -> None:
         """

@@ -1,13 +1,14 @@
 """The timing half of the simulator: cycles of every instruction, counters, and what was waited for."""
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_words, parameter_words
 from npukit.isa.instructions import (
-    ENGINES,
     Engine,
     Instruction,
     Load,
@@ -20,9 +21,9 @@ from npukit.isa.instructions import (
 from npukit.isa.registers import COUNTERS
 from npukit.isa.sdram import READ_BUFFER, REFRESHES_LATE, WRITE_BUFFER
 from npukit.isa.timing import TABLE_LOAD_CYCLES, Timing
-from npukit.sim import sdram_kernel as sdram
-from npukit.sim import timing_kernel as kernel
 from npukit.sim.dram import AnyDram, DramModel, SdramDram
+from npukit.sim.timing_kernel import state
+from npukit.sim.timing_kernel.simulate import simulate
 from numpy.typing import NDArray
 
 __all__ = ["Deadlock", "Schedule", "least_cycles", "simulate_timing", "stream_cycles"]
@@ -58,7 +59,7 @@ def _port(memory: Memory, bank: int, write: bool) -> int:
     """Bit mask of a port that two engines may want; WGT and PAR have one engine on each side."""
     if memory not in (Memory.ACT, Memory.ACC):
         return 0
-    return 1 << (32 * (memory is Memory.ACC) + 16 * write + bank)
+    return 1 << (state.PORTS // 2 * (memory is Memory.ACC) + state.PORTS // 4 * write + bank)
 
 
 def stream_cycles(config: NpuConfig, vector: Vector) -> int:
@@ -119,119 +120,123 @@ def least_cycles(config: NpuConfig, instruction: Instruction) -> int:
     return 0
 
 
-def _transfer(config: NpuConfig, instruction: Load | Store) -> list[int]:
+def _transfer(config: NpuConfig, instruction: Load | Store) -> dict[str, int]:
     unit = config.word_bytes
     wide = isinstance(instruction, Load) and instruction.memory is Memory.PAR
     word = config.wide_word_bytes if wide else unit
-    row = [
-        instruction.planes,
-        instruction.rows,
-        instruction.words * word,
-        instruction.dram_plane_stride * unit,
-        instruction.dram_row_stride * unit,
-        instruction.dram * unit,
-        word,
-    ]
-    if isinstance(instruction, Load):
-        row += [instruction.pad_top, instruction.pad_bottom, instruction.pad_left, instruction.pad_right]
-    return row
+    return {
+        "planes": instruction.planes,
+        "rows": instruction.rows,
+        "row_bytes": instruction.words * word,
+        "plane_stride": instruction.dram_plane_stride * unit,
+        "row_stride": instruction.dram_row_stride * unit,
+        "address": instruction.dram * unit,
+        "word_bytes": word,
+    }
 
 
-def _row(config: NpuConfig, instruction: Instruction) -> list[int]:
-    """One row of the kernel's instruction table."""
-    engine = instruction.engine
-    head = [
-        len(ENGINES) if engine is None else int(engine),
-        instruction.drain,
-        instruction.wait,
-        instruction.signal,
-    ]
+def _own(config: NpuConfig, instruction: Instruction) -> dict[str, int]:
+    """What the kernel wants to know of an instruction of a certain engine."""
     if isinstance(instruction, Load):
-        ports = [0, _port(instruction.memory, instruction.bank, True)]
-        return head + ports + _transfer(config, instruction)
+        border = ("pad_top", "pad_bottom", "pad_left", "pad_right")
+        return {
+            "write_ports": _port(instruction.memory, instruction.bank, True),
+            **_transfer(config, instruction),
+            **{name: getattr(instruction, name) for name in border},
+        }
     if isinstance(instruction, Store):
-        return head + [_port(Memory.ACT, instruction.bank, False), 0] + _transfer(config, instruction)
+        return {"read_ports": _port(Memory.ACT, instruction.bank, False), **_transfer(config, instruction)}
     if isinstance(instruction, Matrix):
         steps = instruction.channels * instruction.kernel_height * instruction.kernel_width
         written = _port(Memory.ACC, instruction.acc_bank, True)
         if instruction.accumulate or steps > 1:
             written |= _port(Memory.ACC, instruction.acc_bank, False)
-        ports = [_port(Memory.ACT, instruction.act_bank, False), written]
-        return head + ports + [instruction.blocks * steps, instruction.height * instruction.width]
+        return {
+            "read_ports": _port(Memory.ACT, instruction.act_bank, False),
+            "write_ports": written,
+            "steps": instruction.blocks * steps,
+            "words": instruction.height * instruction.width,
+        }
     if isinstance(instruction, Vector):
         read = 0
         if instruction.operation is not Operation.FILL:
             read = _port(instruction.a_memory, instruction.a_bank, False)
         if instruction.has_two_sources:
             read |= _port(instruction.b_memory, instruction.b_bank, False)
-        return [
-            *head,
-            read,
-            _port(instruction.out_memory, instruction.out_bank, True),
-            instruction.blocks,
-            descriptor_words(config, instruction),
-            parameter_words(config, instruction),
-            stream_cycles(config, instruction),
-            TABLE_LOAD_CYCLES if instruction.operation is Operation.TABLE else 0,
-        ]
-    return head
+        return {
+            "read_ports": read,
+            "write_ports": _port(instruction.out_memory, instruction.out_bank, True),
+            "blocks": instruction.blocks,
+            "descriptor": descriptor_words(config, instruction),
+            "parameters": parameter_words(config, instruction),
+            "stream": stream_cycles(config, instruction),
+            "table": TABLE_LOAD_CYCLES if instruction.operation is Operation.TABLE else 0,
+        }
+    return {}
 
 
-def _table(config: NpuConfig, instructions: Sequence[Instruction]) -> NDArray[np.int64]:
-    table = np.zeros((len(instructions), kernel.I_COUNT), np.uint64)
+def _program(config: NpuConfig, instructions: Sequence[Instruction]) -> Any:
+    """The kernel's view of a program."""
+    total = len(instructions)
+    columns: dict[str, NDArray[np.uint64]] = defaultdict(lambda: np.zeros(total, np.uint64))
     for index, instruction in enumerate(instructions):
-        row = [value & 0xFFFFFFFFFFFFFFFF for value in _row(config, instruction)]
-        table[index, : len(row)] = row
-    return table.view(np.int64)
+        engine = instruction.engine
+        values = {
+            "engine": state.FETCH if engine is None else int(engine),
+            "drain": instruction.drain,
+            "wait": instruction.wait,
+            "signal": instruction.signal,
+            **_own(config, instruction),
+        }
+        for name, value in values.items():
+            columns[name][index] = value & 0xFFFFFFFFFFFFFFFF  # masks have 64 bits
+    return state.new_program({name: column.view(np.int64) for name, column in columns.items()}, total)
 
 
-def _constants(config: NpuConfig, dram: AnyDram) -> NDArray[np.int64]:
+def _parameters(config: NpuConfig, dram: AnyDram) -> dict[str, int]:
     timing = Timing(config)
-    values = np.zeros(kernel.C_COUNT, np.int64)
+    memory = {}
     if isinstance(dram, DramModel):
-        values[kernel.C_LATENCY] = dram.latency
-        values[kernel.C_READ_BURSTS] = dram.read_bursts
-        values[kernel.C_WRITE_BURSTS] = dram.write_bursts
-    values[kernel.C_QUEUE_DEPTH] = config.queue_depth
-    values[kernel.C_BUS_BYTES] = config.bus_bytes
-    values[kernel.C_MAX_BURST] = config.max_burst
-    values[kernel.C_FETCH_BURST] = timing.fetch_burst
-    values[kernel.C_FETCH_BUFFER] = timing.fetch_buffer
-    values[kernel.C_ARRAY] = config.array
-    values[kernel.C_MATRIX_LATENCY] = timing.matrix_latency
-    values[kernel.C_ACCUMULATE_LATENCY] = timing.accumulate_latency
-    values[kernel.C_VECTOR_LATENCY] = timing.vector_latency
-    values[kernel.C_PARAMETER_HOLD] = timing.parameter_hold
-    values[kernel.C_STORE_READ_LATENCY] = timing.store_read_latency
-    return values
+        memory = {"latency": dram.latency, "read_bursts": dram.read_bursts, "write_bursts": dram.write_bursts}
+    of_config = ("queue_depth", "bus_bytes", "max_burst", "array")
+    of_timing = (
+        "fetch_burst", "fetch_buffer", "matrix_latency", "accumulate_latency", "vector_latency", "parameter_hold",
+        "store_read_latency",
+    )  # fmt: skip
+    return (
+        {name: getattr(config, name) for name in of_config}
+        | {name: getattr(timing, name) for name in of_timing}
+        | memory
+    )
 
 
-def _chip(config: NpuConfig, dram: AnyDram) -> NDArray[np.int64]:
+def _sdram(config: NpuConfig, dram: AnyDram) -> dict[str, int]:
     """The controller's parameters, as `npukit.fpga.sdram` derives them; none for the reference DRAM."""
     if not isinstance(dram, SdramDram):
-        return np.zeros(0, np.int64)
+        return {}
     times, words = dram.chip.times(dram.megahertz), config.bus_bytes // 2
-    values = np.zeros(sdram.P_COUNT, np.int64)
-    values[sdram.P_FIRST_BEAT] = times.cas_latency + dram.io_cycles + words + 1
-    values[sdram.P_COLUMN_WAIT] = words - 1
-    values[sdram.P_ACTIVATE_WAIT] = max(times.activate_to_column, times.bank_to_bank) - 1
-    values[sdram.P_OPEN_WAIT] = max(times.row_active, times.row_cycle - times.precharge) - 1
-    values[sdram.P_PRECHARGE_WAIT] = times.precharge - 1
-    values[sdram.P_REFRESH_WAIT] = times.refresh_cycle - 1
-    values[sdram.P_RECOVERY_WAIT] = times.write_recovery + words - 2
-    values[sdram.P_TURN_WAIT] = times.cas_latency + words
-    values[sdram.P_INTERVAL] = times.refresh_interval
-    values[sdram.P_LATE] = REFRESHES_LATE
-    values[sdram.P_COLUMN_BITS] = dram.chip.column_bits - (words.bit_length() - 1)
-    values[sdram.P_BANK_BITS] = dram.chip.bank_bits
-    values[sdram.P_ROW_BITS] = dram.chip.row_bits
-    values[sdram.P_READ_BUFFER] = READ_BUFFER
-    values[sdram.P_WRITE_BUFFER] = WRITE_BUFFER
     assert dram.phase is not None
-    values[sdram.P_PHASE] = times.refresh_interval - 1 - dram.phase
-    values[sdram.P_PROGRAM] = dram.program
-    values[sdram.P_BASE] = dram.base
-    return values
+    return {
+        "present": 1,
+        "first_beat": times.cas_latency + dram.io_cycles + words + 1,
+        "column_wait": words - 1,
+        "activate_wait": max(times.activate_to_column, times.bank_to_bank) - 1,
+        "open_wait": max(times.row_active, times.row_cycle - times.precharge) - 1,
+        "precharge_wait": times.precharge - 1,
+        "refresh_wait": times.refresh_cycle - 1,
+        "recovery_wait": times.write_recovery + words - 2,
+        "turn_wait": times.cas_latency + words,
+        "interval": times.refresh_interval,
+        "late": REFRESHES_LATE,
+        "column_bits": dram.chip.column_bits - (words.bit_length() - 1),
+        "bank_bits": dram.chip.bank_bits,
+        "row_bits": dram.chip.row_bits,
+        "read_buffer": READ_BUFFER,
+        "write_buffer": WRITE_BUFFER,
+        "phase": times.refresh_interval - 1 - dram.phase,
+        "program": dram.program,
+        "base": dram.base,
+    }
 
 
 def simulate_timing(config: NpuConfig, instructions: Sequence[Instruction], dram: AnyDram | None = None) -> Schedule:
@@ -245,16 +250,15 @@ def simulate_timing(config: NpuConfig, instructions: Sequence[Instruction], dram
     dram.check(config)
     if [i for i, one in enumerate(instructions) if one.engine is None] != [len(instructions) - 1]:
         raise ValueError("a program has exactly one END, its last instruction")
-    table = _table(config, instructions)
-    schedule = np.zeros((len(instructions), kernel.S_COUNT), np.int64)
-    counters = np.zeros(kernel.N_COUNT, np.int64)
-    stuck = kernel.simulate(_constants(config, dram), _chip(config, dram), table, schedule, counters)
+    program = _program(config, instructions)
+    machine = state.new_machine(_parameters(config, dram), _sdram(config, dram), program)
+    stuck = simulate(machine, program)
     if stuck >= 0:
         raise Deadlock(f"instruction {stuck} ({instructions[stuck].mnemonic}) waits for a token that never comes")
+    cycles = {one.name: program[one.name].copy() for one in fields(Schedule) if one.name != "counters"}
+    counters = {name: int(value) for (name, _), value in zip(COUNTERS, machine.counters, strict=True)}
     for engine in Engine:
-        mine = table[:, kernel.I_ENGINE] == engine
-        counters[kernel.N_BUSY[engine] + 1] = schedule[mine, kernel.S_TOKEN_WAIT].sum()
-        counters[kernel.N_BUSY[engine] + 2] = schedule[mine, kernel.S_PORT_WAIT].sum()
-    names = [name for name, _ in COUNTERS]
-    columns = [schedule[:, column].copy() for column in range(kernel.S_COUNT)]
-    return Schedule(*columns, counters=dict(zip(names, counters.tolist(), strict=True)))
+        mine = program["engine"] == engine
+        for cause in ("token", "port"):
+            counters[f"{engine.name.lower()}_{cause}"] = int(cycles[f"{cause}_wait"][mine].sum())
+    return Schedule(**cycles, counters=counters)

@@ -538,7 +538,7 @@ SCRIPT = """
 import json, sys
 from npukit.isa.assembly import assemble
 from npukit.isa.config import NpuConfig
-from npukit.sim import timing_kernel
+from npukit.sim.timing_kernel import simulate as timing_kernel
 from npukit.sim.timing import simulate_timing
 
 assert not hasattr(timing_kernel.simulate, "py_func"), "numba is not disabled"

@@ -1,0 +1,35 @@
+"""Ports of ACT's and ACC's banks: one engine holds each, for one or more of its instructions."""
+
+import numpy as np
+from npukit.sim.compiled import njit_part
+from npukit.sim.timing_kernel.state import ENGINE_COUNT, PORTS
+
+__all__ = ["free", "release", "take"]
+
+
+@njit_part
+def free(machine, engine, mask):
+    """Whether no other engine holds a port of the mask."""
+    for other in range(ENGINE_COUNT):
+        if other != engine and machine.engines[other].held & mask != 0:
+            return False
+    return True
+
+
+@njit_part
+def take(machine, engine, mask):
+    """Hold the ports of a mask for one more instruction."""
+    machine.engines[engine].held |= mask
+    for port in range(PORTS):
+        if (mask >> port) & 1:
+            machine.holds[port] += 1
+
+
+@njit_part
+def release(machine, engine, mask):
+    """For one instruction less."""
+    for port in range(PORTS):
+        if (mask >> port) & 1:
+            machine.holds[port] -= 1
+            if machine.holds[port] == 0:
+                machine.engines[engine].held &= ~(np.int64(1) << port)
