@@ -14,8 +14,11 @@ class ProcessingElement(wiring.Component):
     """One multiplier with its two weights.
 
     An activation of cycle t is multiplied with the active weight, or with the shadow weight, which then
-    becomes active, if `swap` comes with it. The sum leaves in t + 3, the activation in t + 1.
+    becomes active, if `swap` comes with it. The sum leaves in t + `latency`, the activation in t + 1.
     """
+
+    latency = 1 + RegisteredProduct.latency_of(False) + 1
+    """Registers of the activation, of the product, of the sum."""
 
     activation: Signal
     swap: Signal
@@ -76,7 +79,7 @@ class SystolicArray(wiring.Component):
     def __init__(self, size: int) -> None:
         self._size = size
         self._sum_bits = 16 + exact_log2(size)
-        self.latency = 2 * (size - 1) + 3
+        self.latency = 2 * (size - 1) + ProcessingElement.latency
         super().__init__(
             {
                 "activations": In(8 * size),

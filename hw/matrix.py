@@ -12,7 +12,7 @@ from npukit.hw.loops import LoopNest, ring
 from npukit.hw.memory import WordAddress, read_port, write_port
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, Matrix
-from npukit.isa.timing import Timing
+from npukit.isa.timing import READ_LATENCY, Timing
 
 __all__ = ["MatrixEngine"]
 
@@ -158,12 +158,13 @@ class MatrixEngine(wiring.Component):
         size = self._config.array
         bf16 = self._config.dtype == "bf16"
         m.submodules.array = array = Bf16Array(size) if bf16 else SystolicArray(size)
+        row = (size - rows_left)[: len(array.weights_row)]
         m.d.comb += [
             array.activations.eq(self.act.data),
-            array.swap.eq(delay(m, streaming & step_first, 2, "swap")),
+            array.swap.eq(delay(m, streaming & step_first, READ_LATENCY, "swap")),
             array.weights.eq(self.wgt.data),
-            array.weights_en.eq(delay(m, rows_left != 0, 2, "weights_en")),
-            array.weights_row.eq(delay(m, (size - rows_left)[: len(array.weights_row)], 2, "weights_row")),
+            array.weights_en.eq(delay(m, rows_left != 0, READ_LATENCY, "weights_en")),
+            array.weights_row.eq(delay(m, row, READ_LATENCY, "weights_row")),
         ]
         reduction_first = words.at_start[1] & words.at_start[2] & words.at_start[3]
         of_word = Signal(_Word)
@@ -174,7 +175,7 @@ class MatrixEngine(wiring.Component):
             of_word.signal.eq(run.signal),
             of_word.holds_read.eq(run.accumulate | many_steps),
         ]
-        # ACC is read two cycles before the sums come, which leave the array latency + 2 after the ACT address
+        # ACC's words come with the sums: its addresses go as long after ACT's as the array takes
         depth = array.latency
         valid = delay(m, streaming, depth, "valid")
         last = delay(m, streaming & words.last, depth, "last")
@@ -194,7 +195,9 @@ class MatrixEngine(wiring.Component):
             else:
                 m.d.sync += total.eq(new + old)
             m.d.comb += self.acc_out.payload.data.word_select(column, 32).eq(total)
-        write = 2 + add
+        write = READ_LATENCY + add
+        timing = Timing(self._config)
+        assert (depth + write, write + 1) == (timing.matrix_latency, timing.accumulate_latency)
         written = _Word(delay(m, late.as_value(), write, "written"))
         m.d.comb += [
             self.acc_out.valid.eq(delay(m, valid, write, "write")),

@@ -30,7 +30,7 @@ class WordAddress(data.Struct):
 
 
 def read_port(width: int) -> wiring.Signature:
-    """A reader's side: `data` holds the word two cycles after its address went."""
+    """A reader's side: `data` holds the word `READ_LATENCY` cycles after its address went."""
     return wiring.Signature({"addresses": Out(stream.Signature(WordAddress, always_ready=True)), "data": In(width)})
 
 

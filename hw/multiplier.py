@@ -51,7 +51,8 @@ class Multiplier(wiring.Component):
     @staticmethod
     def latency_of(width_a: int, width_b: int) -> int:
         """`latency` of a multiplier for factors of these widths."""
-        return 2 if max(width_a, width_b) <= FACTOR_BITS else 3
+        partial = RegisteredProduct.latency_of(True)
+        return partial if max(width_a, width_b) <= FACTOR_BITS else partial + 1
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -40,10 +40,15 @@ class RegisteredProduct(wiring.Component):
             if not 1 <= width <= FACTOR_BITS:
                 raise ValueError(f"{name} must be from 1 to {FACTOR_BITS}, not {width}")
         self.registered_factors = registered_factors
-        self.latency = 2 if registered_factors else 1
+        self.latency = self.latency_of(registered_factors)
         super().__init__(
             {"a": In(signed(width_a)), "b": In(signed(width_b)), "product": Out(signed(width_a + width_b))}
         )
+
+    @staticmethod
+    def latency_of(registered_factors: bool) -> int:
+        """`latency` of a product with or without registers for its factors."""
+        return 2 if registered_factors else 1
 
     def elaborate(self, platform: Any) -> Module:
         if hasattr(platform, "registered_product"):

@@ -12,14 +12,13 @@ from npukit.hw.vector_windows import window_pass, window_slot_bits
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import LaneField, descriptor_lanes
 from npukit.isa.instructions import InstructionError, Operation
+from npukit.isa.timing import READ_LATENCY
 
 __all__ = ["OPERANDS", "WINDOW", "VectorDatapath", "is_one_of", "lane_group_bits", "stream_cycle"]
 
-_READ = 2
-"""Cycles from a word's address to the word."""
-WINDOW = _READ + 1
+WINDOW = READ_LATENCY + 1
 """Cycles from a pass to the words of its window, and to their taps."""
-OPERANDS = _READ + 2
+OPERANDS = READ_LATENCY + 2
 """Cycles from a pass to its operands, where they are single words."""
 _DESCRIPTOR_LANES = 8
 
@@ -216,7 +215,7 @@ class VectorDatapath(wiring.Component):
     def _operands(self, m: Module, control: Staged) -> tuple[Value, Value]:
         """(a, b) as they stand `OPERANDS` cycles after the first read of their word; a has 32 bits a lane."""
         config = self._config
-        returned = control.at(_READ)
+        returned = control.at(READ_LATENCY)
         wide = Cat(*(self._extend(m, self._element(self.a, k), f"a_{k}") for k in range(config.array)))
         a_first = Signal(8 * config.wide_word_bytes, reset_less=True)
         with m.If(returned.read):
@@ -262,7 +261,7 @@ class VectorDatapath(wiring.Component):
         banks = 1 << ceil_log2(tap_count)
         # bf16 goes through one window row at a time
         bank_bits, row_bits = exact_log2(banks), ceil_log2(config.max_window) if config.dtype == "int8" else 0
-        returned, late = control.at(_READ), control.at(WINDOW)
+        returned, late = control.at(READ_LATENCY), control.at(WINDOW)
         window = returned.window
         row_in, row = window.row[:row_bits], late.window.row[:row_bits]
         first = Signal(slot_bits, name="tap_slot")

@@ -10,7 +10,7 @@ from npukit.hw.memory import read_port
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import block_parameters, descriptor_lanes
 from npukit.isa.instructions import InstructionError, Memory, Operation, Vector
-from npukit.isa.timing import TABLE_LOAD_CYCLES, Timing
+from npukit.isa.timing import READ_LATENCY, TABLE_LOAD_CYCLES, Timing
 
 __all__ = ["VectorLoader", "WordKind", "parameter_word"]
 
@@ -182,7 +182,7 @@ class VectorLoader(wiring.Component):
         with m.If(read_now):
             m.d.sync += address.eq(address + 1)
 
-        # what the word is, two cycles later
+        # what the word is, when it comes
         in_first = Signal()
         with m.If(begin):
             m.d.sync += in_first.eq(first_load)
@@ -203,8 +203,8 @@ class VectorLoader(wiring.Component):
         with m.Else():
             m.d.comb += [going.kind.eq(WordKind.TAPS), going.index.eq(behind - front_parameters)]
         m.d.comb += [
-            self.parameters.valid.eq(delay(m, reading, 2, "returned")),
-            self.parameters.payload.place.eq(ParameterPlace(delay(m, going.as_value(), 2, "place"))),
+            self.parameters.valid.eq(delay(m, reading, READ_LATENCY, "returned")),
+            self.parameters.payload.place.eq(ParameterPlace(delay(m, going.as_value(), READ_LATENCY, "place"))),
             self.parameters.payload.data.eq(self.par.data),
         ]
 

@@ -11,6 +11,7 @@ __all__ = [
     "ADDER_LATENCY",
     "INSTRUCTION_BYTES",
     "PAGE_BYTES",
+    "READ_LATENCY",
     "READ_OUTSTANDING",
     "TABLE_LOAD_CYCLES",
     "TOKEN_LIMIT",
@@ -21,6 +22,8 @@ __all__ = [
 INSTRUCTION_BYTES = 32
 PAGE_BYTES = 4096
 """No burst crosses a multiple of them (AXI)."""
+READ_LATENCY = 2
+"""Cycles from the address of a word on chip to the word."""
 ADDER_LATENCY = 6
 """Cycles of a bf16 machine's fp32 addition."""
 TOKEN_LIMIT = 255
@@ -53,10 +56,15 @@ class Timing:
     def matrix_latency(self) -> int:
         """Cycles from the ACT read address of a word to the ACC write of its result.
 
-        Read (2), rows and column skew, one processing element, accumulate and write.
+        ACC is read so that its words meet the sums of the array: both reads take as long.
         """
+        return self.array_latency + self.accumulate_latency - 1
+
+    @property
+    def array_latency(self) -> int:
+        """Cycles from an activation word to its word of sums: rows and columns, then one processing element."""
         skew = (self.config.array - 1) * (self.row_latency + 1)
-        return 2 + skew + self.row_latency + self.product_latency + self.accumulate_latency - 3
+        return skew + self.product_latency + self.row_latency
 
     @property
     def accumulate_latency(self) -> int:
@@ -100,7 +108,7 @@ class Timing:
     @property
     def store_read_latency(self) -> int:
         """Cycles from an ACT read address of STORE to the beat that can carry the word."""
-        return 2
+        return READ_LATENCY
 
     @property
     def fetch_burst(self) -> int:

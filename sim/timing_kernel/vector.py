@@ -1,13 +1,11 @@
 """VECTOR: descriptor, parameters and tables are read while the instruction before streams."""
 
+from npukit.isa.timing import READ_LATENCY
 from npukit.sim.compiled import njit_part
 from npukit.sim.timing_kernel.schedule import end_instruction, end_reads, place, start_instruction
 from npukit.sim.timing_kernel.state import VECTOR
 
 __all__ = ["begin", "start"]
-
-_PAR_READ = 2
-"""Cycles from the last read of PAR to the first in which the words can be used."""
 
 
 @njit_part
@@ -23,7 +21,7 @@ def begin(machine, instruction):
             vector.load_from = max(vector.load_from, vector.stream_end + hold)
             words = max(words, instruction.table)
         vector.load_from += words
-        vector.ready = vector.load_from + _PAR_READ
+        vector.ready = vector.load_from + READ_LATENCY
         vector.older_set_end = vector.newer_set_end
 
 
@@ -47,7 +45,7 @@ def start(machine, program):
         if instruction.parameters > 0:
             free = vector.older_set_end + parameters.parameter_hold
             vector.load_from = max(vector.load_from, free) + instruction.parameters
-            begin = max(begin, vector.load_from + _PAR_READ)
+            begin = max(begin, vector.load_from + READ_LATENCY)
             vector.older_set_end = vector.newer_set_end
         vector.stream_end = begin + instruction.stream - 1
         if uses_set:
