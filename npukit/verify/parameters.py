@@ -86,13 +86,26 @@ def _block_word(
             return _choice(generator, _WHOLE, shape)
         if style == "ties":
             return np.full(shape, 1 << 30, np.uint32)
-        return generator.integers(1 << 30, 1 << 31, shape).astype(np.uint32)
+        whole = [_whole_multiplier(random) for _ in range(config.array)]
+        return np.array(whole, np.int64).astype(np.int32).view(np.uint32).reshape(shape)
     if style == "ends":
         return generator.choice(np.array(SPECIAL, np.uint32), shape)
     scale = generator.uniform(0.5, 2.0, shape) * 2.0 ** -random.randint(0, 30)
-    if style == "ties":  # small sums, scaled by exact powers of two: many halves
+    if style == "ties":  # small sums, scaled by exact powers of two, or so that one of them comes close to a half
         scale = 2.0 ** -generator.integers(1, 9, shape).astype(np.float64)
+        halves = (generator.integers(0, 128, shape) + 0.5) / generator.integers(1, 1 << 9, shape)
+        scale = np.where(generator.random(shape) < 0.5, halves, scale)
     return scale.astype(np.float32).view(np.uint32)
+
+
+def _whole_multiplier(random: Random) -> int:
+    """A multiplier of the fixed-point operations: of 31 bits as compilers make it, or of any length and sign.
+
+    The low bits of a long one say nothing about a result of eight bits, those of a short one do.
+    """
+    if random.random() < 0.5:
+        return random.randrange(1 << 30, 1 << 31)
+    return random.choice([-1, 1]) * random.randrange(1 << random.randint(1, 31))
 
 
 def _choice(generator: np.random.Generator, values: tuple[int, ...], shape: tuple[int, int]) -> NDArray[np.uint32]:
@@ -189,7 +202,7 @@ def _whole_field(random: Random, field: LaneField, style: str) -> int:
         near = random.choice([-129, -128, 127, 128, 128])
         return random.choice([near, near, random.randint(low, high)])
     if field.name.endswith("multiplier"):
-        return random.randrange(1 << 30, 1 << 31)
+        return _whole_multiplier(random)
     if field.name.endswith("shift") and field.signed:
         return random.randint(-15, 3)
     if field.name == "left_shift":
