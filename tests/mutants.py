@@ -129,7 +129,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "hw/matrix.py",
-        ("swap_early", 'step_first, 2, "swap")', 'step_first, 1, "swap")'),
+        ("swap_early", 'step_first, READ_LATENCY, "swap")', 'step_first, 1, "swap")'),
         ("hazard_gap", "hazard_end.eq(hazard_left <= 2)", "hazard_end.eq(hazard_left <= 3)"),
         ("late_ports", "run_many_steps.eq(many_steps)", "run_many_steps.eq(run_many_steps)"),
         ("accumulate_from_zero", "reduction_first & ~run.accumulate", "reduction_first"),

@@ -57,7 +57,7 @@ BLOCKS: dict[str, tuple[Callable[[str], Any], tuple[Fault, ...]]] = {
     "matrix": (
         lambda seed: test_engines.run_matrix(seed, 12),
         (
-            Fault("swaps early", "hw.matrix", 'step_first, 2, "swap")', 'step_first, 1, "swap")'),
+            Fault("swaps early", "hw.matrix", 'step_first, READ_LATENCY, "swap")', 'step_first, 1, "swap")'),
             Fault("accumulates from 0", "hw.matrix", "reduction_first & ~run.accumulate", "reduction_first"),
             Fault("a tile early", "hw.matrix", "rows_end.eq(rows_left <= 2)", "rows_end.eq(rows_left <= 3)"),
             Fault(
