@@ -79,14 +79,14 @@ def _block_word(
         if style == "ends":
             return _choice(generator, _SHIFTS, shape)
         low, high = (-8, 1) if style == "ties" else (-20, 6)
+        if style == "ties" and random.random() < 0.5:
+            low, high = 0, 1
         return generator.integers(low, high, shape).astype(np.int32).view(np.uint32)
     assert name == "multiplier", name
     if fixed:
         if style == "ends":
             return _choice(generator, _WHOLE, shape)
-        if style == "ties":
-            return np.full(shape, 1 << 30, np.uint32)
-        whole = [_whole_multiplier(random) for _ in range(config.array)]
+        whole = [_whole_multiplier(random, style) for _ in range(config.array)]
         return np.array(whole, np.int64).astype(np.int32).view(np.uint32).reshape(shape)
     if style == "ends":
         return generator.choice(np.array(SPECIAL, np.uint32), shape)
@@ -98,14 +98,25 @@ def _block_word(
     return scale.astype(np.float32).view(np.uint32)
 
 
-def _whole_multiplier(random: Random) -> int:
+def _whole_multiplier(random: Random, style: str) -> int:
     """A multiplier of the fixed-point operations: of 31 bits as compilers make it, or of any length and sign.
 
-    The low bits of a long one say nothing about a result of eight bits, those of a short one do.
+    The low bits of a long one say nothing about a result of eight bits, those of a short one do. For ties, 1/2, or what
+    makes of a certain small number a product at the very edge of being rounded up: there every bit counts.
     """
+    if style == "ties":
+        return random.choice([1 << 30, _edge(random)])
     if random.random() < 0.5:
         return random.randrange(1 << 30, 1 << 31)
     return random.choice([-1, 1]) * random.randrange(1 << random.randint(1, 31))
+
+
+def _edge(random: Random) -> int:
+    """A multiplier of 31 bits whose product with a random odd number is at or just below a half of 2**31."""
+    number = random.randrange(1, 128, 2) * random.choice([1, 1, random.randrange(1, 128, 2)])
+    half = (1 << 30) - random.choice([0, 1, random.randrange(1 << random.randint(1, 16))])
+    multiplier = half * pow(number, -1, 1 << 31) % (1 << 31)
+    return random.choice([-1, 1]) * multiplier
 
 
 def _choice(generator: np.random.Generator, values: tuple[int, ...], shape: tuple[int, int]) -> NDArray[np.uint32]:
@@ -179,12 +190,16 @@ def _float_field(
         return int(random_floats(generator, 1)[0])
     if style == "ends":
         return random.choice(SPECIAL)
-    if style == "ties":  # exact, so that halves come up
+    if style == "ties":  # exact, so that halves come up, or such that one number comes close to a half
         value = random.choice([-1, 1, 1]) * 2.0 ** random.randint(-3, 0)
+        number = random.randrange(1, 128)
         if field.name == "offset":
             value = random.randint(-64, 64) / 2
         elif field.name == "multiplier":
             value = random.choice([-1, 1, 1]) * 2.0 ** random.randint(-9, -1)
+            number *= random.randrange(1, 128)
+        if field.name != "offset" and random.random() < 0.4:
+            value = random.choice([-1, 1]) * (random.randrange(128) + 0.5) / number
     else:
         value = random.choice([-1, 1, 1]) * random.uniform(0.5, 2) * 2.0 ** random.randint(-12, 3)
     return int(np.float32(value).view(np.uint32))
@@ -202,11 +217,12 @@ def _whole_field(random: Random, field: LaneField, style: str) -> int:
         near = random.choice([-129, -128, 127, 128, 128])
         return random.choice([near, near, random.randint(low, high)])
     if field.name.endswith("multiplier"):
-        return _whole_multiplier(random)
+        return _whole_multiplier(random, style)
+    exact = style == "ties" and random.random() < 0.7  # sources go on as they are: twice as large, and times 1/2
     if field.name.endswith("shift") and field.signed:
-        return random.randint(-15, 3)
+        return 0 if exact else random.randint(-15, 3)
     if field.name == "left_shift":
-        return random.randint(0, 20)
+        return 1 if exact else random.randint(0, 20)
     if field.width == 10:
         return random.randint(-256, 255)
     return random.randint(low, high)
