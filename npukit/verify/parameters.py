@@ -113,7 +113,7 @@ def _whole_multiplier(random: Random, style: str) -> int:
 
 def _edge(random: Random) -> int:
     """A multiplier of 31 bits whose product with a random odd number is at or just below a half of 2**31."""
-    number = random.randrange(1, 128, 2) * random.choice([1, 1, random.randrange(1, 128, 2)])
+    number = random.choice([3, 5, 7, 9, random.randrange(1, 1 << 14, 2)])  # odd multiples of small ones are frequent
     half = (1 << 30) - random.choice([0, 1, random.randrange(1 << random.randint(1, 16))])
     multiplier = half * pow(number, -1, 1 << 31) % (1 << 31)
     return random.choice([-1, 1]) * multiplier
@@ -136,6 +136,7 @@ def _descriptor(
         lanes = generator.integers(0, 1 << 32, lanes.shape, np.uint32)
     else:
         flags = {field.name: random.getrandbits(1) for field in fields if field.width == 1}
+        exact = style == "ties" and random.random() < 0.7
         limits = _limits(config, random, fields, flags, style)
         for field in fields:
             if field.name in flags:
@@ -145,7 +146,7 @@ def _descriptor(
             elif field.is_float:
                 bits = _float_field(config, random, generator, field, style)
             else:
-                bits = _whole_field(random, field, style)
+                bits = _whole_field(random, field, style, exact)
             _put(lanes, field, bits)
     for field in fields:
         if field.name in wanted and field.name not in block_parameters(config, operation):
@@ -205,7 +206,8 @@ def _float_field(
     return int(np.float32(value).view(np.uint32))
 
 
-def _whole_field(random: Random, field: LaneField, style: str) -> int:
+def _whole_field(random: Random, field: LaneField, style: str, exact: bool) -> int:
+    """Bits of a field. exact: sources go on as they are, twice as large and times 1/2, as do results."""
     low = -(1 << (field.width - 1)) if field.signed else 0
     high = low + (1 << field.width) - 1
     if style == "ends":
@@ -217,8 +219,7 @@ def _whole_field(random: Random, field: LaneField, style: str) -> int:
         near = random.choice([-129, -128, 127, 128, 128])
         return random.choice([near, near, random.randint(low, high)])
     if field.name.endswith("multiplier"):
-        return _whole_multiplier(random, style)
-    exact = style == "ties" and random.random() < 0.7  # sources go on as they are: twice as large, and times 1/2
+        return 1 << 30 if exact and field.name[:2] in ("a_", "b_") else _whole_multiplier(random, style)
     if field.name.endswith("shift") and field.signed:
         return 0 if exact else random.randint(-15, 3)
     if field.name == "left_shift":
