@@ -29,7 +29,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["MUTANTS", "ROOT", "Mutant", "TableError", "patched"]
+__all__ = ["MUTANTS", "ROOT", "Mutant", "TableError", "patched", "run_on_rtl", "selector"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG, FLOATS = "int8-4x4", "bf16-4x4"
@@ -435,11 +435,11 @@ def _child(options: argparse.Namespace) -> None:
     if options.child == "together":
         _child_together(options.seed, options.programs, options.only)
     else:
-        run = _child_sim if options.child == "sim" else _child_rtl
+        run = _child_sim if options.child == "sim" else run_on_rtl
         print(json.dumps(run(options.config, options.seed, options.programs)))
 
 
-def _child_rtl(name: str, seed: int, programs: int, verilog: str | None = None) -> dict:
+def run_on_rtl(name: str, seed: int, programs: int, verilog: str | None = None) -> dict:
     """Programs on a mutant, or on one of those in the Verilog of several, which run long enough to be optimised."""
     from npukit.driver.rtl_device import RtlDevice
     from npukit.isa.config import PRESETS
@@ -490,7 +490,7 @@ def _child_together(seed: int, programs: int, names: list[str]) -> None:
     for number, name in enumerate([UNCHANGED, *names]):
         choice.write_text(f"{number:02x}")
         begun = time.perf_counter()
-        found = _child_rtl(CONFIG, seed, programs, verilog)
+        found = run_on_rtl(CONFIG, seed, programs, verilog)
         print(json.dumps({"name": name, "seconds": time.perf_counter() - begun, **found}), flush=True)
 
 
@@ -573,14 +573,18 @@ def _selectable(mutants: list[Mutant], choice: Path) -> str:
             m.submodules.choice = Instance("mutant_choice", o_number=chosen)
             return m
 
-    selector = f"""
-module mutant_choice(output [7:0] number);
-  reg [7:0] file [0:0];
+    return component_verilog(Core(PRESETS[CONFIG]), MODULE) + selector(choice, len(chosen))
+
+
+def selector(choice: Path, bits: int) -> str:
+    """Verilog of a module whose output is the number in a file, as it is when a model is made."""
+    return f"""
+module mutant_choice(output [{bits - 1}:0] number);
+  reg [{bits - 1}:0] file [0:0];
   initial $readmemh("{choice}", file);
   assign number = file[0];
 endmodule
 """
-    return component_verilog(Core(PRESETS[CONFIG]), MODULE) + selector
 
 
 def _child_sim(name: str, seed: int, cases: int) -> dict:

