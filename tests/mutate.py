@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from mutants import run_on_rtl, selector
+from mutant_models import run_on_rtl, selector
 from npukit.hw.core import Core
 from npukit.hw.process import run_yowasp
 from npukit.hw.toolchain import ToolError, find_tool, pip_install, tail
