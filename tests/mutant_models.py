@@ -102,10 +102,13 @@ def _selectable(mutants: list[Mutant], choice: Path) -> str:
     from amaranth import Const, Instance, Module, Signal, Value
     from amaranth.lib.wiring import In
     from npukit.hw import core
+    from npukit.hw.machine import ENGINE_OF
     from npukit.hw.verilog import MODULE, component_verilog
     from npukit.isa.config import PRESETS
 
     chosen = Signal(8)
+    there = set()
+    """Classes of which such an instance is in the core."""
 
     def several(base: type, others: list[tuple[int, type]]) -> type:
         def remember(self, *arguments, **named) -> None:
@@ -113,6 +116,7 @@ def _selectable(mutants: list[Mutant], choice: Path) -> str:
             base.__init__(self, *arguments, **named)
 
         def elaborate(self, platform: object) -> Module:
+            there.add(base.__name__)
             m = Module()
             arguments, named = self._arguments
             instances = [(number, kind(*arguments, **named)) for number, kind in ((0, base), *others)]
@@ -148,6 +152,9 @@ def _selectable(mutants: list[Mutant], choice: Path) -> str:
         for module in modules:
             if getattr(module, class_name, None) is base:
                 setattr(module, class_name, replacement)
+        for engine, (kind, instruction) in ENGINE_OF.items():
+            if kind is base:
+                ENGINE_OF[engine] = replacement, instruction
 
     class Core(core.Core):
         def elaborate(self, platform: object) -> Module:
@@ -155,7 +162,9 @@ def _selectable(mutants: list[Mutant], choice: Path) -> str:
             m.submodules.choice = Instance("mutant_choice", o_number=chosen)
             return m
 
-    return component_verilog(Core(PRESETS[CONFIG]), MODULE) + selector(choice, len(chosen))
+    verilog = component_verilog(Core(PRESETS[CONFIG]), MODULE)
+    assert there == {class_name for _, class_name in faulty}, "blocks whose faults are not in the core"
+    return verilog + selector(choice, len(chosen))
 
 
 def selector(choice: Path, bits: int) -> str:
