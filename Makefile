@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties judges verify verify-long internals hostile faults networks mutants blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties judges verify verify-long internals hostile faults networks mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -78,6 +78,9 @@ networks: $(STAMP) ## ResNets and MobileNetV2: ONNX Runtime = simulator = RTL
 
 mutants: $(STAMP) ## put small faults in, one at a time: each must be found
 	$(BIN)/python tests/mutants.py --seed $(SEED)
+
+mutate: $(STAMP) ## faults that a tool puts into the netlist: each must be found, or proven to change nothing: N=500 SEED=1
+	$(BIN)/python tests/mutate.py --count $(or $(N),500) --seed $(SEED)
 
 blocks: $(STAMP) ## each block of the hardware alone, and all faults that its bench must find: SEEDS=20
 	BLOCK_SEEDS=$(or $(SEEDS),20) ALL_FAULTS=1 $(BIN)/pytest -q -n 2 tests/hw/blocks
