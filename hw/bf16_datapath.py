@@ -22,7 +22,7 @@ from npukit.hw.delay import delay, delay_in_memory
 from npukit.hw.pipeline import Pipeline, Staged
 from npukit.hw.vector_base import OPERANDS, WINDOW, VectorDatapath, is_one_of, lane_group_bits
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import WINDOW_OPERATIONS, Operation
+from npukit.isa.instructions import Operation
 from npukit.isa.timing import ADDER_LATENCY, Timing
 
 __all__ = ["Bf16VectorDatapath"]
@@ -65,9 +65,9 @@ class Bf16VectorDatapath(VectorDatapath):
 
         # what does not apply changes nothing: * 1, + 0, no limits
         summed = (operation == Operation.SUM) & ~to_acc
-        no_limit = is_one_of(operation, (Operation.MAX, Operation.SQUARE)) | ((operation == Operation.SUM) & to_acc)
+        no_limit = (operation == Operation.MAX) | ((operation == Operation.SUM) & to_acc)
         biased = is_one_of(operation, (Operation.REQUANTIZE, Operation.DEPTHWISE))
-        windowed = is_one_of(operation, WINDOW_OPERATIONS)
+        windowed = is_one_of(operation, (Operation.MAX, Operation.SUM, Operation.DEPTHWISE))
         single, second, factors, addends = [], [], [], []
         two = is_one_of(operation, _TWO_SOURCES)
         lanes = max(config.vector_lanes, config.fma_lanes)
@@ -128,7 +128,6 @@ class Bf16VectorDatapath(VectorDatapath):
         config = self._config
         lanes, taps = config.vector_lanes, config.vector_taps
         selected, weights = self._window(m, control), self._taps(m, control)
-        square = control.at(WINDOW).operation == Operation.SQUARE
         end = _PRODUCTS + ADDER_LATENCY * taps
 
         # the sums as they were: written when complete, read a cycle before the first product
@@ -172,7 +171,7 @@ class Bf16VectorDatapath(VectorDatapath):
                 skew = ADDER_LATENCY * tap
                 m.d.comb += [
                     multiply.a.eq(element),
-                    multiply.b.eq(Mux(inside, Mux(square, element, weights[tap][k]), 0)),
+                    multiply.b.eq(Mux(inside, weights[tap][k], 0)),
                     add.a.eq(running),
                     add.b.eq(delay_in_memory(m, term, skew, f"term_{k}_{tap}")),
                     add.maximum.eq(delay(m, maximum, skew, f"maximum_{k}_{tap}")),

@@ -165,7 +165,6 @@ class Int8VectorDatapath(VectorDatapath):
         """The running sum or maximum of each lane, in the cycle after `_ADD`."""
         lanes = self._config.vector_lanes
         selected, taps = self._window(m, control), self._taps(m, control)
-        square = control.at(WINDOW).operation == Operation.SQUARE
         operand, adding = control.at(OPERANDS), control.at(_ADD)
         maximum = adding.operation == Operation.MAX
         from_word = adding.operation == Operation.SUM
@@ -177,7 +176,7 @@ class Int8VectorDatapath(VectorDatapath):
                 m.submodules[f"tap_{k}_{tap}"] = multiply = Multiplier(8, 8)
                 m.d.comb += [
                     multiply.a.eq(element.as_signed()),
-                    multiply.b.eq(Mux(inside, Mux(square, element, weight), 0).as_signed()),
+                    multiply.b.eq(Mux(inside, weight, 0).as_signed()),
                 ]
                 products.append(multiply.product)
                 elements.append(delay(m, Mux(inside, element, 0x80), multiply.latency, f"element_{k}_{tap}"))
@@ -260,7 +259,7 @@ class Int8VectorDatapath(VectorDatapath):
         word = Signal(8 * config.wide_word_bytes, reset_less=True)
         is_whole = is_one_of(operation, (Operation.COPY, Operation.CONVERT, Operation.FILL))
         is_two = is_one_of(operation, TWO_SOURCE_OPERATIONS)
-        is_passed = is_one_of(operation, (Operation.MAX, Operation.TABLE, Operation.SQUARE)) | (
+        is_passed = is_one_of(operation, (Operation.MAX, Operation.TABLE)) | (
             (operation == Operation.SUM) & late.to_acc
         )
         with m.If(passing):

@@ -133,7 +133,6 @@ _INT8: dict[Operation, tuple[LaneField, ...]] = {
     Operation.CONVERT: (),
     Operation.COPY: (),
     Operation.FILL: (_whole("value", 0, "int32 for ACC; the low byte for ACT"),),
-    Operation.SQUARE: (),
 }
 
 _BF16: dict[Operation, tuple[LaneField, ...]] = {
@@ -146,7 +145,6 @@ _BF16: dict[Operation, tuple[LaneField, ...]] = {
     Operation.CONVERT: (),
     Operation.COPY: (),
     Operation.FILL: (_whole("value", 0, "fp32, rounded to bf16 for ACT", is_float=True),),
-    Operation.SQUARE: (),
 }
 
 _BLOCK: dict[Operation, tuple[str, ...]] = {

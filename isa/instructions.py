@@ -79,12 +79,9 @@ class Operation(enum.IntEnum):
     CONVERT = 11
     COPY = 12
     FILL = 13
-    SQUARE = 14
 
 
-WINDOW_OPERATIONS = frozenset(
-    {Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED, Operation.SQUARE}
-)
+WINDOW_OPERATIONS = frozenset({Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED})
 TWO_SOURCE_OPERATIONS = frozenset({Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED})
 
 

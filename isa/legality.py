@@ -16,7 +16,6 @@ LOAD_MEMORIES = frozenset({Memory.ACT, Memory.WGT, Memory.PAR})
 """Where LOAD may write."""
 
 _ACT_TO_ACT = frozenset({(Memory.ACT, Memory.ACT)})
-_ACT_TO_ACC = frozenset({(Memory.ACT, Memory.ACC)})
 _ACC_TO_ACT = frozenset({(Memory.ACC, Memory.ACT)})
 _WITHIN = frozenset({(Memory.ACT, Memory.ACT), (Memory.ACC, Memory.ACC)})
 _ACROSS = frozenset({(Memory.ACT, Memory.ACC), (Memory.ACC, Memory.ACT)})
@@ -36,7 +35,6 @@ VECTOR_MEMORIES: Mapping[Operation, frozenset[tuple[Memory, Memory]]] = {
     Operation.CONVERT: _ACROSS,
     Operation.COPY: _WITHIN,
     Operation.FILL: _WITHIN | _ACROSS,
-    Operation.SQUARE: _ACT_TO_ACC,
 }
 """The memories (of the first source, of the result) that each operation may have together. FILL reads no source, and
 yet its source field names one of these."""

@@ -64,8 +64,6 @@ class Bf16Datapath:
             return a
         if operation is Operation.MAX:
             return bfloat16.maximum(a)
-        if operation is Operation.SQUARE:
-            return bfloat16.window_sum(bfloat16.multiply(a, a))
         if operation is Operation.SUM:
             result = bfloat16.window_sum(a)
             if vector.out_memory is Memory.ACC:

@@ -68,8 +68,6 @@ class Int8Datapath:
                 sums, np.int32(descriptor["bias"]), descriptor["multiplier"],
                 descriptor["zero_point"], descriptor["low"], descriptor["high"],
             )  # fmt: skip
-        if operation is Operation.SQUARE:
-            return np.square(a.astype(np.int32)).sum(axis=(3, 4), dtype=np.int32)
         if operation is Operation.TABLE:
             table = np.array([descriptor[f"entry_{index}"] for index in range(256)], np.int8)
             return table[a.astype(np.int16) + 128]

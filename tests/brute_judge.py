@@ -146,7 +146,7 @@ def _vector(config: NpuConfig, one: Vector, _: int) -> Iterator[Result]:
             early += [par.word(head + block * each + word) for word in range(each)]
         reads = []
         start = block * one.a_stride_block + y * one.a_stride_y
-        if one.operation in _WINDOWS:
+        if one.operation in (Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED):
             _steps(one.blocks, one.height, one.width, one.window_height, one.window_width)
             for ky, kx in product(range(one.window_height), range(one.window_width)):
                 moved = ky * one.window_stride_y + (x * one.window_step + kx) * one.window_stride_x
@@ -159,8 +159,6 @@ def _vector(config: NpuConfig, one: Vector, _: int) -> Iterator[Result]:
         target = out.word(block * one.out_stride_block + y * one.out_stride_y + x * one.out_stride_x)
         yield Result(reads, target, early)
 
-
-_WINDOWS = (Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED, Operation.SQUARE)
 
 _RESULTS: dict[type[Instruction], Callable[..., Iterator[Result]]] = {
     Load: _load, Store: _store, Matrix: _matrix, Vector: _vector,
@@ -176,7 +174,6 @@ _ELSEWHERE = {
     Operation.COPY: {(ACT, ACT), (ACC, ACC)},
     Operation.SUM: {(ACT, ACT), (ACT, ACC), (ACC, ACT), (ACC, ACC)},
     Operation.FILL: {(ACT, ACT), (ACT, ACC), (ACC, ACT), (ACC, ACC)},
-    Operation.SQUARE: {(ACT, ACC)},
 }
 
 
@@ -199,7 +196,7 @@ def _has_mode(config: NpuConfig, one: Instruction) -> bool:
         two = one.operation in (Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED)
         if two and one.b_memory is not ACT:
             return False
-        if one.operation in _WINDOWS:
+        if one.operation in (Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED):
             return one.a_stride_x == 0 and max(one.window_height, one.window_width) <= config.max_window
     return True
 

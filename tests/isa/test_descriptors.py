@@ -25,7 +25,7 @@ from npukit.isa.instructions import InstructionError, Memory, Operation, Vector
 ARRAYS = (4, 8, 16, 32, 64)
 BF16_OPERATIONS = {
     Operation.REQUANTIZE, Operation.ADD, Operation.MULTIPLY, Operation.MAX, Operation.SUM,
-    Operation.DEPTHWISE, Operation.CONVERT, Operation.COPY, Operation.FILL, Operation.SQUARE,
+    Operation.DEPTHWISE, Operation.CONVERT, Operation.COPY, Operation.FILL,
 }  # fmt: skip
 DEFINED = [("int8", one) for one in Operation] + [("bf16", one) for one in Operation if one in BF16_OPERATIONS]
 

@@ -18,7 +18,6 @@ PAIRS = {
     Operation.COPY: {(ACT, ACT), (ACC, ACC)},
     Operation.SUM: BOTH,
     Operation.FILL: BOTH,
-    Operation.SQUARE: {(ACT, ACC)},
 }
 INT8_ALONE = {
     Operation.REQUANTIZE_FIXED, Operation.ADD_FIXED, Operation.MULTIPLY_FIXED, Operation.DEPTHWISE_FIXED,

@@ -253,7 +253,7 @@ def test_accumulators_wrap() -> None:
 # ---- VECTOR
 
 TWO = (Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED)
-WINDOWS = (Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED, Operation.SQUARE)
+WINDOWS = (Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED)
 MEMORIES = {
     Operation.REQUANTIZE: [(Memory.ACC, Memory.ACT)],
     Operation.REQUANTIZE_FIXED: [(Memory.ACC, Memory.ACT)],
@@ -261,7 +261,6 @@ MEMORIES = {
     Operation.COPY: [(Memory.ACT, Memory.ACT), (Memory.ACC, Memory.ACC)],
     Operation.CONVERT: [(Memory.ACT, Memory.ACC), (Memory.ACC, Memory.ACT)],
     Operation.FILL: [(Memory.ACT, Memory.ACT), (Memory.ACT, Memory.ACC)],
-    Operation.SQUARE: [(Memory.ACT, Memory.ACC)],
 }
 CASES = [(one, *pair) for one in Operation for pair in MEMORIES.get(one, [(Memory.ACT, Memory.ACT)])]
 
@@ -322,8 +321,6 @@ class Elements:
             ]
             if operation is Operation.MAX:
                 return max(window)
-            if operation is Operation.SQUARE:
-                return sum(one * one for one in window)
             if operation is Operation.SUM:
                 total = self.oracles.to_int32(sum(window))
                 if vector.out_memory is Memory.ACC:
