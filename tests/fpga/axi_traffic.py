@@ -4,6 +4,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from npukit.fpga.sdram_chip import SdramModel, SdramPins
 from npukit.isa.sdram import SdramChip
 
 NOP = SdramPins()
+_LIMIT = 20_000
+"""Cycles within which all managers must be done: many times what they take."""
 
 
 def pins_of(ctx, pins) -> SdramPins:
@@ -136,10 +139,29 @@ class Manager:
                 await ctx.tick()
 
 
+async def _watch(ctx, bus) -> None:
+    """What is presented on a channel stays until it is taken."""
+    channels = {
+        "aw": ("awaddr", "awlen", "awid"), "ar": ("araddr", "arlen", "arid"), "w": ("wdata", "wstrb", "wlast")
+    }  # fmt: skip
+    waiting: dict[str, tuple[int, ...]] = {}
+    while True:
+        for name, payload in channels.items():
+            valid, ready = ctx.get(getattr(bus, f"{name}valid")), ctx.get(getattr(bus, f"{name}ready"))
+            found = tuple(int(ctx.get(getattr(bus, one))) for one in payload)
+            if name in waiting:
+                assert valid and found == waiting[name], f"{name}: what was presented has changed"
+            waiting = {one: held for one, held in waiting.items() if one != name}
+            if valid and not ready:
+                waiting[name] = found
+        await ctx.tick()
+
+
 def run(
-    dut: Elaboratable, pins: Any, managers: Sequence[Manager], chip: SdramChip, megahertz: float, io_cycles: int = 0
-) -> SdramModel:
-    """Let all managers do their work at once; the chip's model as it is afterwards."""
+    dut: Elaboratable, pins: Any, managers: Sequence[Manager], chip: SdramChip, megahertz: float, io_cycles: int = 0,
+    watched: Sequence[Any] = (),
+) -> SdramModel:  # fmt: skip
+    """Let all managers do their work at once; the chip's model as it is afterwards. watched: buses held to AXI."""
     model = SdramModel(chip, megahertz)
     there, back = deque([NOP] * (io_cycles // 2)), deque([0] * (io_cycles - io_cycles // 2))
     noise = managers[0].random
@@ -148,6 +170,7 @@ def run(
 
     async def chip_process(ctx) -> None:
         while True:
+            assert model.cycle < _LIMIT, f"not over after {_LIMIT} cycles"
             there.append(pins_of(ctx, pins))
             word = model.step(there.popleft())
             back.append(word if word is not None else noise.randrange(1 << 16))
@@ -161,6 +184,8 @@ def run(
         simulator.add_testbench(manager.writer)
         simulator.add_testbench(manager.reader)
     simulator.add_testbench(chip_process, background=True)
+    for bus in watched:
+        simulator.add_testbench(partial(_watch, bus=bus), background=True)
     simulator.run()
     assert np.array_equal(model.memory.view(np.uint8), expected)
     return model

@@ -39,6 +39,8 @@ class Line:
     tx: object
     bits: deque = field(default_factory=deque)
     received: bytearray = field(default_factory=bytearray)
+    drift: float = 0.0
+    """By how much the host's bits are longer than they should be."""
 
     def send(self, data: bytes, stop: int = 1) -> None:
         for byte in data:
@@ -46,11 +48,13 @@ class Line:
 
     async def run(self, ctx) -> None:
         level, shift, count, wait = 1, 0, 0, 0
-        timer = 0
+        timer, late = 0, 0.0
         while True:
             if timer == 0:
                 ctx.set(self.rx, self.bits.popleft() if self.bits else 1)
-                timer = DIVISOR
+                late += DIVISOR * (1 + self.drift)
+                timer = round(late)
+                late -= timer
             timer -= 1
             level = ctx.get(self.tx)
             if count == 0:
@@ -184,11 +188,13 @@ def test_a_program(tmp_path) -> None:
     assert not np.array_equal(found, made.memory)
 
 
-def bridge(exchanges: list[tuple[bytes, int, int]], patience: int = 40) -> tuple[list[bytes], dict[int, int]]:
+def bridge(
+    exchanges: list[tuple[bytes, int, int]], patience: int = 40, drift: float = 0.0
+) -> tuple[list[bytes], dict[int, int]]:
     """(command, stop bit, cycles to wait afterwards) to the bridge alone, before words that are refused from address
     0x1000 on; the answers, and what was written."""
     dut = HostBridge(DIVISOR, patience)
-    line, memory, answers = Line(dut.rx, dut.tx), dict[int, int](), []
+    line, memory, answers = Line(dut.rx, dut.tx, drift=drift), dict[int, int](), []
     bus = dut.bus
 
     async def slave(ctx) -> None:
@@ -226,6 +232,47 @@ def bridge(exchanges: list[tuple[bytes, int, int]], patience: int = 40) -> tuple
     simulator.add_testbench(line.run, background=True)
     simulator.run()
     return answers, memory
+
+
+def run_bridge(seed: str) -> None:
+    """Random commands, some of them with a damaged byte or cut off, against a dictionary."""
+    draw = random.Random(seed)
+    held: dict[int, int] = {}
+    exchanges, expected = [], []
+    for _ in range(25):
+        address, count = draw.choice([draw.randrange(0, 64, 4), 0xFF8]), draw.choice([1, 1, 2, 5])
+        places = range(address, address + 4 * count, 4)
+        answer = b"E" if places[-1] >= 0x1000 else b"K"
+        words = [draw.getrandbits(32) for _ in places]
+        writes, kind = draw.random() < 0.6, draw.random()
+        command = write(address, words) if writes else read(address, count)
+        if kind < 0.15:  # as long as nothing comes, nothing is answered
+            exchanges.append((command[:-1], 1, 400))
+            expected.append(b"")
+            words = words[:-1]
+        elif kind < 0.3:
+            exchanges.append((command[:-1], 1, 1))
+            exchanges.append((command[-1:], 0, 600))
+            expected += [b"", b"E"]
+            words = words[:-1]
+        else:
+            exchanges.append((command, 1, 1200))
+            values = b"" if writes else b"".join(
+                struct.pack("<I", held.get(place, 0) if place < 0x1000 else 0) for place in places
+            )  # fmt: skip
+            expected.append(values + answer)
+        if writes:
+            held |= {place: word for place, word in zip(places, words, strict=False) if place < 0x1000}
+    answers, memory = bridge(exchanges, drift=draw.choice([0.02, -0.02]))
+    assert answers == expected
+    assert memory == held
+
+
+@pytest.mark.parametrize("seed", ["1", None], ids=["fixed", "fresh"])
+def test_random_commands(seed: str | None) -> None:
+    drawn = seed or str(random.SystemRandom().randrange(10**6))
+    print("seed", drawn)
+    run_bridge(drawn)
 
 
 def test_a_host_that_stops_talking() -> None:

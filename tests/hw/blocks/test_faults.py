@@ -12,9 +12,14 @@ import pytest
 pytest.importorskip("amaranth", reason="Amaranth is not installed: pip install npukit[rtl]")
 
 
-from tests.hw.blocks import test_addresses, test_control, test_engines
+from npukit.fpga.sdram_chip import SdramViolation
+
+from tests.fpga import test_board, test_sdram
+from tests.hw.blocks import test_addresses, test_control, test_engines, test_registers
 from tests.proofs.harness import Fault, faulty
 
+_USERS = ("npukit.hw.", "npukit.fpga.", "tests.hw.blocks.", "tests.fpga.")
+"""Modules in which a block with a fault takes the block's place."""
 _SEEDS = ("1", "2", "3", "4")
 """Of runs in one of which a fault must show."""
 
@@ -169,6 +174,63 @@ BLOCKS: dict[str, tuple[Callable[[str], Any], tuple[Fault, ...]]] = {
             ),
         ),
     ),
+    "registers": (
+        test_registers.run_registers,
+        (
+            Fault("strobe of another byte", "hw.registers", "self.write.strobe[byte]", "self.write.strobe[0]"),
+            Fault("writes while busy", "hw.registers", "with m.If(~self.busy | control.reset):", "with m.If(1):"),
+            Fault(
+                "starts with a reset",
+                "hw.registers",
+                "control.start & ~control.reset & ~self.busy",
+                "control.start & ~self.busy",
+            ),
+            Fault("a counter's other half", "hw.registers", "word_select(high, 32)", "word_select(~high, 32)"),
+            Fault("an answer does not wait", "hw.registers", "bus.bvalid & bus.bready", "bus.bvalid"),
+        ),
+    ),
+    "host bridge": (
+        test_board.run_bridge,
+        (
+            Fault("samples at the edge", "fpga.uart", "self._divisor + self._divisor // 2 - 1", "self._divisor - 1"),
+            Fault("the next word's address", "fpga.uart", "address.eq(address + 4)", "address.eq(address + 8)"),
+            Fault("bytes of a word", "fpga.uart", "Cat(word[8:], fifo.r_data)", "Cat(fifo.r_data, word[:24])"),
+            Fault("forgets nothing", "fpga.uart", "idle != self._patience - 1)", "idle != self._patience - 2)"),
+            Fault("a refused write is not told", "fpga.uart", "failed.eq(failed | bus.bresp[1])", "failed.eq(failed)"),
+        ),
+    ),
+    "memory arbiter": (
+        lambda seed: test_sdram.run_shared(seed, 4),
+        (
+            Fault(
+                "an address does not stay",
+                "fpga.interconnect",
+                'Mux(holds, held, host_valid := of[host]["valid"])',
+                '(host_valid := of[host]["valid"])',
+            ),
+            Fault("whose words", "fpga.interconnect", "memory.rvalid & (memory.rid == number)", "memory.rvalid"),
+            Fault("whose data", "fpga.interconnect", "Mux(whose, host.wvalid, npu.wvalid)", "npu.wvalid"),
+        ),
+    ),
+    "SDRAM controller": (
+        lambda seed: test_sdram.run_one(seed, 4, 60, 0.8, 60.0),
+        (
+            Fault(
+                "closes rows early",
+                "fpga.sdram",
+                "open_for.eq(max(times.row_active, times.row_cycle - times.precharge) - 1)",
+                "open_for.eq(0)",
+            ),
+            Fault(
+                "opens a row early",
+                "fpga.sdram",
+                "wait.eq(times.precharge - 1), is_open.bit_select",
+                "wait.eq(0), is_open.bit_select",
+            ),
+            Fault("takes words early", "fpga.sdram", 'self._latency + 1, "first"', 'self._latency, "first"'),
+            Fault("writes what is masked", "fpga.sdram", "fifo.r_data[:18] ^ (0b11 << 16)", "fifo.r_data[:16]"),
+        ),
+    ),
 }
 
 
@@ -176,7 +238,7 @@ BLOCKS: dict[str, tuple[Callable[[str], Any], tuple[Fault, ...]]] = {
 def put_in(fault: Fault) -> Iterator[None]:
     """The hardware with a fault: whoever makes the block makes the one with it."""
     changed = {one: other for one, other in faulty(fault).items() if isinstance(one, type)}
-    users = [module for name, module in sys.modules.items() if name.startswith(("npukit.hw.", "tests.hw.blocks."))]
+    users = [module for name, module in sys.modules.items() if name.startswith(_USERS)]
     places = [
         (module, name, one)
         for module in users
@@ -199,7 +261,7 @@ def found(block: str, fault: Fault) -> str | None:
         for seed in _SEEDS:
             try:
                 run(seed)
-            except (AssertionError, IndexError, ValueError) as error:
+            except (AssertionError, IndexError, ValueError, SdramViolation) as error:
                 return str(error).splitlines()[0] if str(error) else type(error).__name__
     return None
 
