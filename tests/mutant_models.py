@@ -20,8 +20,8 @@ UNCHANGED = "unchanged"
 """The run without a fault, which must find nothing."""
 
 
-def run_on_rtl(name: str, seed: int, programs: int, verilog: str | None = None) -> dict:
-    """Programs on a mutant, or on one of those in the Verilog of several, which run long enough to be optimised."""
+def run_on_rtl(name: str, seed: int, programs: int, verilog: str | None = None, *, optimise: bool = False) -> dict:
+    """Programs on a mutant, or on one of those in the Verilog of several. optimise: the model runs for long."""
     from npukit.driver.rtl_device import RtlDevice
     from npukit.isa.config import PRESETS
 
@@ -29,7 +29,7 @@ def run_on_rtl(name: str, seed: int, programs: int, verilog: str | None = None) 
     from npukit.verify.hostile import hostile_share
 
     config = PRESETS[name]
-    with RtlDevice(config, verilog=verilog, optimise=verilog is not None, progress=lambda _: None) as device:
+    with RtlDevice(config, verilog=verilog, optimise=optimise, progress=lambda _: None) as device:
         for index, (made, dram) in enumerate(_programs(config, seed, programs)):
             outcome = compare_program(device, made.instructions, made.memory, dram, placement=made.placement)
             if outcome.first is None and (share := hostile_share(device, seed, index)) and share.first is not None:
@@ -72,7 +72,7 @@ def run_together(seed: int, programs: int, names: list[str]) -> None:
     for number, name in enumerate([UNCHANGED, *names]):
         choice.write_text(f"{number:02x}")
         begun = time.perf_counter()
-        found = run_on_rtl(CONFIG, seed, programs, verilog)
+        found = run_on_rtl(CONFIG, seed, programs, verilog, optimise=True)
         print(json.dumps({"name": name, "seconds": time.perf_counter() - begun, **found}), flush=True)
 
 

@@ -76,8 +76,8 @@ def same(folder: Path, fault: str) -> bool:
     """
     found = re.search(r"-module (\S+)", fault)
     assert found is not None
-    module, top = found[1], f"{MODULE}.machine"
-    while module.startswith(f"{top}.") and module.count(".") > top.count("."):
+    module = found[1]
+    while module not in (MODULE, f"{MODULE}.machine"):
         if _same(folder, fault, module):
             return True
         module = module.rpartition(".")[0]
@@ -87,7 +87,7 @@ def same(folder: Path, fault: str) -> bool:
 def _same(folder: Path, fault: str, top: str) -> bool:
     """The same of one module with all that is in it."""
     plain = re.sub(r"-ctrl \S+ \S+ \S+ ", "", fault)
-    cut = f"memory_map; simplemap {_FLIP_FLOPS}; splitnets; opt_clean -purge; expose -evert-dff; opt_clean"
+    cut = f"memory_map; simplemap {_FLIP_FLOPS}; splitnets; opt_clean -purge; expose -dff -evert-dff; opt_clean"
     sides = [
         f"design -load whole; {change}hierarchy -top {top}; flatten; rename {top} {name}; {cut}; design -stash {name}"
         for name, change in (("gold", ""), ("gate", f"{plain}; "))
@@ -125,7 +125,7 @@ def main() -> int:
             continue
         begun = time.perf_counter()
         write_file(choice, f"{number:x}\n".encode())
-        outcome = run_on_rtl(options.config, options.seed, min(_FIRST, options.programs), verilog)
+        outcome = run_on_rtl(options.config, options.seed, min(_FIRST, options.programs), verilog, optimise=True)
         if number == 0:
             if outcome["by"] is not None:
                 print(f"without a fault it differs: {outcome}")
@@ -134,7 +134,7 @@ def main() -> int:
         if outcome["by"] is None and same(options.output, faults[number - 1]):
             outcome["by"] = "no effect"
         elif outcome["by"] is None:
-            outcome = run_on_rtl(options.config, options.seed, options.programs, verilog)
+            outcome = run_on_rtl(options.config, options.seed, options.programs, verilog, optimise=True)
         found[str(number)] = {"by": outcome["by"] or "SURVIVED", "after": outcome["after"], "fault": faults[number - 1]}
         write_file(record, json.dumps(found, indent=1).encode())
         by = found[str(number)]["by"]
