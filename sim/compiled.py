@@ -21,7 +21,7 @@ from numba.core.serialize import dumps
 
 from npukit.cache import cache_path, keep, read_kept
 
-__all__ = ["njit", "njit_part"]
+__all__ = ["njit", "njit_of_parts", "njit_part"]
 
 
 _STAMPS = sorted((str(path), path.stat().st_mtime_ns) for path in Path(__file__).parent.rglob("*.py"))
@@ -93,5 +93,13 @@ _UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") 
 
 
 def njit_part(function: Callable) -> Any:
-    """`njit` for a function of a kernel that is made of many: compiled into its callers, and makes no arrays."""
-    return _compiled(function, forceinline=True, **_UNCOUNTED)
+    """`njit` for a function of a kernel that is made of many: compiled into its callers, which Python is not among.
+
+    It makes no arrays.
+    """
+    return _compiled(function, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_UNCOUNTED)
+
+
+def njit_of_parts(function: Callable) -> Any:
+    """`njit` for the function of such a kernel that Python calls."""
+    return _compiled(function, **_UNCOUNTED)

@@ -128,6 +128,8 @@ def _wish_of_total(name: str, total: int) -> Wish:
     if name == "SUM":
         window = {"window_height": 1, "window_width": 1}
         return Wish(Vector, {"operation": Operation.SUM, "a_memory": Memory.ACC, **window})
+    if name == "CONVERT":
+        return Wish(Vector, {"operation": Operation.CONVERT, "a_memory": Memory.ACC})
     return Wish(Vector, {"operation": Operation.REQUANTIZE}, parameters={"bias": total - _beginning(name, total)})
 
 

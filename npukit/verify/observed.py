@@ -94,6 +94,8 @@ def _float_kinds(bits: NDArray[np.uint32]) -> set[str]:
 _ENDS = ("at 2147483647", "at -2147483648", "past 2147483647", "past -2147483648")
 _TOTALS = ("MATRIX", "SUM", "bias")
 """Sums of int32 numbers: of products and accumulators, of a window, and of an accumulator and its bias."""
+_JUST_PAST = (128, -129)
+"""The first numbers that CONVERT to int8 changes."""
 _SCALED = ("shift loses bits", "product saturates", "half up", "half down", "past 127", "past -128")
 
 
@@ -114,7 +116,7 @@ def value_items(config: NpuConfig) -> list[str]:
         elif one in _ROUNDED:
             found += [f"{one.name} {text}" for text in ("half up", "half down", "past 127", "past -128")]
     if Operation.CONVERT in there:
-        found += ["CONVERT past 127", "CONVERT past -128"]
+        found += ["CONVERT past 127", "CONVERT past -128", *(f"CONVERT of {number}" for number in _JUST_PAST)]
     return found
 
 
@@ -126,7 +128,7 @@ def total_points(config: NpuConfig) -> dict[str, tuple[str, int]]:
         f"sum_{name} {end}": (name, total)
         for name in _TOTALS
         for end, total in zip(_ENDS, (_GREATEST, _LEAST), strict=False)
-    }
+    } | {f"CONVERT of {number}": ("CONVERT", number) for number in _JUST_PAST}
 
 
 def value_unreachable(config: NpuConfig) -> dict[str, str]:
@@ -203,7 +205,9 @@ class Observer:
         if config.dtype == "bf16":
             return
         if operation is Operation.CONVERT and vector.a_memory.name == "ACC":
-            self._past("CONVERT", machine.read(found["a"]).astype(np.int64))
+            values = machine.read(found["a"]).astype(np.int64)
+            self._past("CONVERT", values)
+            self.found |= {f"CONVERT of {number}" for number in _JUST_PAST if (values == number).any()}
         if operation in (*_FIXED, *_ROUNDED):
             sums = self._sums(machine.read(found["a"]), vector, blocks, len(names))
             if operation is Operation.SUM:

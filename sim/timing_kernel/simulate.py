@@ -1,6 +1,6 @@
 """The loop over cycles."""
 
-from npukit.sim.compiled import njit_part
+from npukit.sim.compiled import njit_of_parts, njit_part
 from npukit.sim.timing_kernel import fetch, load, matrix, reference_memory, sdram_memory, store, vector
 from npukit.sim.timing_kernel.issue import issue, see_ends
 from npukit.sim.timing_kernel.read_addresses import present
@@ -20,7 +20,7 @@ def _stuck(machine, program):
     return machine.fetch.dispatched
 
 
-@njit_part
+@njit_of_parts
 def simulate(machine, program):
     """Run a program's timing: writes its schedule and counters.
 

@@ -6,7 +6,7 @@ from npukit.sim.timing_kernel.clock import sleep_until
 from npukit.sim.timing_kernel.schedule import end_instruction, end_reads, place, start_instruction
 from npukit.sim.timing_kernel.state import STORE, STORE_DRAM, WRITE_BEATS
 
-__all__ = ["begin", "end", "may_present", "send_address", "send_beat", "send_burst", "start"]
+__all__ = ["begin", "end", "may_present", "send_address", "send_beat", "send_burst", "start", "started"]
 
 
 @njit_part
