@@ -112,6 +112,12 @@ def main() -> int:
     parser.add_argument("--only", type=int, action="append", metavar="K", help="this fault alone; repeatable")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/mutate"), help="folder for the state")
     options = parser.parse_args()
+    if not 0 < options.count < 1 << _BITS:
+        parser.error(f"--count must be from 1 to {(1 << _BITS) - 1}, not {options.count}")
+    if wrong := [one for one in options.only or () if not 1 <= one <= options.count]:
+        parser.error(f"--only names a fault from 1 to {options.count}, the --count, not {wrong[0]}")
+    if options.programs < 1:
+        parser.error(f"--programs must be 1 or more, not {options.programs}")
     config = PRESETS[options.config]
     options.output.mkdir(parents=True, exist_ok=True)
     digest = sources_digest(MACHINE)

@@ -15,19 +15,19 @@ def see_ends(machine, program, engine):
     """What ended becomes visible one cycle later: ports are free, tokens are there."""
     state, now = machine.engines[engine], machine.clock.now
     while state.reads_ended < state.reads_scheduled:
-        when = program[place(machine, program, engine, state.reads_ended)].reads_end + 1
+        instruction = program[place(machine, program, engine, state.reads_ended)]
+        when = instruction.reads_end + 1
         if when > now:
             sleep_until(machine.clock, when)
             break
-        release(machine, engine, program[place(machine, program, engine, state.reads_ended)].read_ports)
+        release(machine, engine, instruction.read_ports)
         state.reads_ended += 1
     while state.ended < state.ends_scheduled:
-        index = place(machine, program, engine, state.ended)
-        when = program[index].end + 1
+        instruction = program[place(machine, program, engine, state.ended)]
+        when = instruction.end + 1
         if when > now:
             sleep_until(machine.clock, when)
             break
-        instruction = program[index]
         release(machine, engine, instruction.write_ports)
         for other in range(ENGINE_COUNT):
             if (instruction.signal >> other) & 1:
@@ -55,9 +55,8 @@ def issue(machine, program, engine):
     state, now = machine.engines[engine], machine.clock.now
     if state.issued == state.queued or state.busy_front:
         return
-    index = place(machine, program, engine, state.issued)
-    instruction, scheduled = program[index], program[index]
-    when = max(scheduled.queue + 1, state.issue_from)
+    instruction = program[place(machine, program, engine, state.issued)]
+    when = max(instruction.queue + 1, state.issue_from)
     if engine == LOAD or engine == STORE:
         if state.issued - state.ended >= machine.parameters.queue_depth:
             return
@@ -70,8 +69,8 @@ def issue(machine, program, engine):
     for other in range(ENGINE_COUNT):
         if (instruction.wait >> other) & 1:
             machine.tokens[other, engine] -= 1
-    scheduled.issue = now
-    scheduled.token_wait = now - when
+    instruction.issue = now
+    instruction.token_wait = now - when
     state.issued += 1
     state.busy_front = True
     machine.clock.changed = True
