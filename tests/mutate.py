@@ -10,10 +10,13 @@ The state is kept, so that a run that was cut off goes on.
 
 import argparse
 import json
+import os
 import re
 import sys
+import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +49,12 @@ def _yosys(script: str, folder: Path, what: str) -> None:
         raise ToolError(f"Yosys could not {what}: {tail(said)}")
 
 
-def mutated(config: NpuConfig, count: int, seed: int, choice: Path, folder: Path) -> tuple[str, list[str]]:
-    """Verilog of a core in which the file `choice` says which fault there is, by a number from 1 on, and the faults.
+_CHOICE = Path("choice.hex")
+"""Says which fault there is, in the folder in which a process runs."""
+
+
+def mutated(config: NpuConfig, count: int, seed: int, folder: Path) -> tuple[str, list[str]]:
+    """Verilog of a core in which a file says which fault there is, by a number from 1 on, and the faults.
 
     The netlist that they are put into stays in the folder, as `core.il`.
     """
@@ -65,7 +72,7 @@ def mutated(config: NpuConfig, count: int, seed: int, choice: Path, folder: Path
     body = text[head.end() :].replace(
         f"  input [{_BITS - 1}:0] {_SIGNAL};\n", f"  mutant_choice choice({_SIGNAL});\n", 1
     )
-    return f"{text[: head.start()]}module {MODULE}({ports});{body}{selector(choice, _BITS)}", faults
+    return f"{text[: head.start()]}module {MODULE}({ports});{body}{selector(_CHOICE, _BITS)}", faults
 
 
 def same(folder: Path, fault: str) -> bool:
@@ -102,6 +109,29 @@ def _same(folder: Path, fault: str, top: str) -> bool:
     return True
 
 
+def _begin(folder: Path) -> None:
+    """A process has a folder of its own, for its choice."""
+    os.chdir(tempfile.mkdtemp(dir=folder))
+
+
+def _look(options: argparse.Namespace, verilog: str, number: int, fault: str) -> dict[str, Any]:
+    """What became of a fault; number 0 is none."""
+    write_file(_CHOICE, f"{number:x}\n".encode())
+    begun = time.perf_counter()
+
+    def run(programs: int) -> dict:
+        return run_on_rtl(options.config, options.seed, programs, verilog, optimise=True)
+
+    outcome = run(min(_FIRST, options.programs))
+    if outcome["by"] is None and number:
+        if same(options.output, fault):
+            outcome["by"] = "no effect"
+        elif options.programs > _FIRST:
+            outcome = run(options.programs)
+    seconds = round(time.perf_counter() - begun, 1)
+    return {"by": outcome["by"] or "SURVIVED", "after": outcome["after"], "seconds": seconds, "fault": fault}
+
+
 def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description="Faults put into the core's netlist by a tool; each must be found.")
@@ -110,42 +140,39 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of faults and programs (default: 1)")
     parser.add_argument("--programs", type=int, default=300, metavar="N", help="random programs (default: 300)")
     parser.add_argument("--only", type=int, action="append", metavar="K", help="this fault alone; repeatable")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="faults at once (default: 1)")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/mutate"), help="folder for the state")
     options = parser.parse_args()
     if not 0 < options.count < 1 << _BITS:
         parser.error(f"--count must be from 1 to {(1 << _BITS) - 1}, not {options.count}")
     if wrong := [one for one in options.only or () if not 1 <= one <= options.count]:
         parser.error(f"--only names a fault from 1 to {options.count}, the --count, not {wrong[0]}")
-    if options.programs < 1:
-        parser.error(f"--programs must be 1 or more, not {options.programs}")
-    config = PRESETS[options.config]
+    for name in ("programs", "jobs"):
+        if (value := getattr(options, name)) < 1:
+            parser.error(f"--{name} must be 1 or more, not {value}")
+    options.output = options.output.resolve()
     options.output.mkdir(parents=True, exist_ok=True)
     digest = sources_digest(MACHINE)
     record = options.output / f"{options.config}-{options.count}-{options.seed}-{digest}.json"
     found: dict[str, Any] = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
-    choice = (options.output / f"choice-{options.config}.hex").resolve()
-    verilog, faults = mutated(config, options.count, options.seed, choice, options.output)
+    verilog, faults = mutated(PRESETS[options.config], options.count, options.seed, options.output)
     print(f"{len(faults)} faults in {options.config}, seed {options.seed}", flush=True)
-    for number in [0, *(options.only or range(1, len(faults) + 1))]:
-        if str(number) in found and not options.only:
-            continue
-        begun = time.perf_counter()
-        write_file(choice, f"{number:x}\n".encode())
-        outcome = run_on_rtl(options.config, options.seed, min(_FIRST, options.programs), verilog, optimise=True)
-        if number == 0:
-            if outcome["by"] is not None:
-                print(f"without a fault it differs: {outcome}")
-                return 1
-            continue
-        if outcome["by"] is None and same(options.output, faults[number - 1]):
-            outcome["by"] = "no effect"
-        elif outcome["by"] is None:
-            outcome = run_on_rtl(options.config, options.seed, options.programs, verilog, optimise=True)
-        found[str(number)] = {"by": outcome["by"] or "SURVIVED", "after": outcome["after"], "fault": faults[number - 1]}
-        write_file(record, json.dumps(found, indent=1).encode())
-        by = found[str(number)]["by"]
-        if by in ("SURVIVED", "no effect") or options.only:
-            print(f"{number}: {by}, {time.perf_counter() - begun:.0f} s: {faults[number - 1]}", flush=True)
+    todo = options.only or [number for number in range(1, len(faults) + 1) if str(number) not in found]
+    with (
+        tempfile.TemporaryDirectory(prefix="npukit-mutate-") as folder,
+        ProcessPoolExecutor(options.jobs, initializer=_begin, initargs=(Path(folder),)) as pool,
+    ):
+        whole = pool.submit(_look, options, verilog, 0, "").result()  # builds the model as well
+        if whole["by"] != "SURVIVED":
+            print(f"without a fault it differs: {whole}")
+            return 1
+        looking = {pool.submit(_look, options, verilog, number, faults[number - 1]): number for number in todo}
+        for done in as_completed(looking):
+            number, outcome = looking[done], done.result()
+            found[str(number)] = outcome
+            write_file(record, json.dumps(found, indent=1).encode())
+            if outcome["by"] in ("SURVIVED", "no effect") or options.only:
+                print(f"{number}: {outcome['by']}, {outcome['seconds']:.0f} s: {outcome['fault']}", flush=True)
     outcomes = Counter(one["by"] for one in found.values())
     print(", ".join(f"{count} {by}" for by, count in sorted(outcomes.items())))
     return 1 if outcomes["SURVIVED"] else 0

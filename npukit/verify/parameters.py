@@ -136,17 +136,16 @@ def _descriptor(
         lanes = generator.integers(0, 1 << 32, lanes.shape, np.uint32)
     else:
         flags = {field.name: random.getrandbits(1) for field in fields if field.width == 1}
-        exact = style == "ties" and random.random() < 0.7
-        limits = _limits(config, random, fields, flags, style)
+        together = {**flags, **_limits(config, random, fields, flags, style)}
+        if style == "ties" and random.random() < 0.7:
+            together |= _exact(random)
         for field in fields:
-            if field.name in flags:
-                bits = flags[field.name]
-            elif field.name in limits:
-                bits = limits[field.name]
+            if field.name in together:
+                bits = together[field.name]
             elif field.is_float:
                 bits = _float_field(config, random, generator, field, style)
             else:
-                bits = _whole_field(random, field, style, exact)
+                bits = _whole_field(random, field, style)
             _put(lanes, field, bits)
     for field in fields:
         if field.name in wanted and field.name not in block_parameters(config, operation):
@@ -184,6 +183,27 @@ def _limits(
     return {"low": low, "high": high}
 
 
+def _exact(random: Random) -> dict[str, int]:
+    """Multipliers of 1/2 and shifts for ADD_FIXED and MULTIPLY_FIXED with which their results are exact, or halves.
+
+    Sources are shifted to the left and, by about as much, back to the right: at once, or as their sum, or in parts. So
+    what is shifted out is a few bits in any places, or none.
+    """
+    left = random.choice([1, random.randint(1, 20)])
+    kept = random.choice([0, left - 1, random.randint(-3, left - 1)])
+    """To the left, of both sources when they are added."""
+    other = random.choice([kept, kept, random.randint(-3, left - 1)])
+    return {
+        "a_multiplier": 1 << 30,
+        "b_multiplier": 1 << 30,
+        "left_shift": left,
+        "a_shift": kept - (left - 1),
+        "b_shift": other - (left - 1),
+        "out_shift": random.choice([0, random.randint(-2, 1)]) - max(kept, other, 0),
+        "shift": random.choice([0, random.randint(-9, 1)]),
+    }
+
+
 def _float_field(
     config: NpuConfig, random: Random, generator: np.random.Generator, field: LaneField, style: str
 ) -> int:
@@ -193,6 +213,8 @@ def _float_field(
         return random.choice(SPECIAL)
     if style == "ties":  # exact, so that halves come up, or such that one number comes close to a half
         value = random.choice([-1, 1, 1]) * 2.0 ** random.randint(-3, 0)
+        if random.random() < 0.2:  # so small beside the rest that it decides which way a half is rounded
+            value *= random.uniform(0.5, 2) * 2.0 ** -random.randint(9, 60)
         number = random.randrange(1, 128)
         if field.name == "offset":
             value = random.randint(-64, 64) / 2
@@ -202,12 +224,13 @@ def _float_field(
         if field.name != "offset" and random.random() < 0.4:
             value = random.choice([-1, 1]) * (random.randrange(128) + 0.5) / number
     else:
-        value = random.choice([-1, 1, 1]) * random.uniform(0.5, 2) * 2.0 ** random.randint(-12, 3)
+        exponent = random.randint(-12, 3) if random.random() < 0.7 else random.randint(-45, 12)
+        value = random.choice([-1, 1, 1]) * random.uniform(0.5, 2) * 2.0**exponent
     return int(np.float32(value).view(np.uint32))
 
 
-def _whole_field(random: Random, field: LaneField, style: str, exact: bool) -> int:
-    """Bits of a field. exact: sources go on as they are, twice as large and times 1/2, as do results."""
+def _whole_field(random: Random, field: LaneField, style: str) -> int:
+    """Bits of a field that is not a float."""
     low = -(1 << (field.width - 1)) if field.signed else 0
     high = low + (1 << field.width) - 1
     if style == "ends":
@@ -219,11 +242,11 @@ def _whole_field(random: Random, field: LaneField, style: str, exact: bool) -> i
         near = random.choice([-129, -128, 127, 128, 128])
         return random.choice([near, near, random.randint(low, high)])
     if field.name.endswith("multiplier"):
-        return 1 << 30 if exact and field.name[:2] in ("a_", "b_") else _whole_multiplier(random, style)
+        return _whole_multiplier(random, style)
     if field.name.endswith("shift") and field.signed:
-        return 0 if exact else random.randint(-15, 3)
+        return random.randint(random.choice([-15, -15, -31]), 3)
     if field.name == "left_shift":
-        return 1 if exact else random.randint(0, 20)
+        return random.randint(0, 20)
     if field.width == 10:
         return random.randint(-256, 255)
     return random.randint(low, high)
