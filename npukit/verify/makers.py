@@ -32,6 +32,8 @@ from npukit.verify.places import Place, Places, all_different, reach
 
 __all__ = ["DramLayout", "InstructionMaker", "Wish"]
 
+_PASSED_ON = (Operation.FILL, Operation.COPY, Operation.CONVERT, Operation.TABLE, Operation.MAX)
+"""Operations that pass values on, or choose between them."""
 _LARGE = 40
 """A loop that is longer is alone in its instruction."""
 _FARTHEST = 1 << 23
@@ -331,7 +333,9 @@ class InstructionMaker:
                 ways.append((one, pairs))
         if not ways:
             return None
-        operation, pairs = self.random.choice(ways)
+        # the more arithmetic there is in it, the more programs it takes to see all of it
+        weights = [1 + (one not in _PASSED_ON) + (one in TWO_SOURCE_OPERATIONS) for one, _ in ways]
+        operation, pairs = self.random.choices(ways, weights)[0]
         return operation, *self.random.choice(pairs)
 
     def _window(self, wish: Wish, large: bool) -> dict[str, int]:

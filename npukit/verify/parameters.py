@@ -137,7 +137,7 @@ def _descriptor(
     else:
         flags = {field.name: random.getrandbits(1) for field in fields if field.width == 1}
         together = {**flags, **_limits(config, random, fields, flags, style)}
-        if style == "ties" and random.random() < 0.7:
+        if style == "ties" and random.random() < 0.85:
             together |= _exact(random)
         for field in fields:
             if field.name in together:
@@ -189,8 +189,8 @@ def _exact(random: Random) -> dict[str, int]:
     Sources are shifted to the left and, by about as much, back to the right: at once, or as their sum, or in parts. So
     what is shifted out is a few bits in any places, or none.
     """
-    left = random.choice([1, random.randint(1, 20)])
-    kept = random.choice([0, left - 1, random.randint(-3, left - 1)])
+    left = random.choice([1, 20, random.randint(1, 20)])
+    kept = random.choice([random.randint(-3, 0), left - 1, random.randint(-3, left - 1)])
     """To the left, of both sources when they are added."""
     other = random.choice([kept, kept, random.randint(-3, left - 1)])
     return {
