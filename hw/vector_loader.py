@@ -1,5 +1,7 @@
 """Loads VECTOR's parameters: two sets for blocks, two descriptors, and the table."""
 
+from types import SimpleNamespace
+
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -37,6 +39,18 @@ class ParameterPlace(data.Struct):
     descriptor: 1
 
 
+class _Needed(data.Struct):
+    """What an instruction loads: words of its descriptor, of each block's parameters before the taps, and of each
+    block; whether it loads the table, anything at all, or something for each block."""
+
+    descriptor: 5
+    parameters: 2
+    block_words: 8
+    table: 1
+    loads: 1
+    block_loads: 1
+
+
 def parameter_word(config: NpuConfig) -> data.StructLayout:
     """A word of PAR and where it goes."""
     return data.StructLayout({"place": ParameterPlace, "data": 8 * config.wide_word_bytes})
@@ -67,6 +81,7 @@ class VectorLoader(wiring.Component):
 
     def __init__(self, config: NpuConfig) -> None:
         self._config = config
+        self._hold = Timing(config).parameter_hold - 1
         super().__init__(
             {
                 "issued": In(stream.Signature(instruction_layout(Vector), always_ready=True)),
@@ -89,163 +104,196 @@ class VectorLoader(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config = self._config
-        head, issue = self.issued.payload, self.issued.valid
-        descriptor, parameters = Signal(5), Signal(2)
-        """Words of the issued instruction's descriptor, and of each block's parameters before the taps."""
-        taps = Signal(8)
+        needed = self._needed(m)
+        # the issued instruction, until its loads are done
+        front = SimpleNamespace(
+            needs=Signal(_Needed, name="front_needs"),
+            loads_left=Signal(9, name="loads_left"),
+            first_load=Signal(name="first_load"),
+            begun=Signal(name="front_begun"),
+            set=Signal(name="front_set"),
+            descriptor_index=Signal(name="front_descriptor_index"),
+        )
+        # both sets: taken by a load or by the stream; there for the stream
+        sets = SimpleNamespace(
+            busy=Signal(2, name="busy"), loaded=Signal(2, name="loaded"), next=Signal(name="next_set")
+        )
+        address = Signal(15)
+        load = self._loads(m, front, sets)
+        self._read(m, front, load, address)
+        self._say_what_comes(m, front, sets, load)
+        self._keep_sets(m, load, sets)
+        self._follow_stream(m, front)
+        with m.If(self.issued.valid):
+            self._take(m, needed, front, sets, load, address)
+        return m
+
+    def _needed(self, m: Module) -> data.View:
+        """What the instruction that is issued loads."""
+        config, head = self._config, self.issued.payload
+        needed = Signal(_Needed)
         with m.Switch(head.operation):
             for operation in Operation:
                 with m.Case(operation):
                     m.d.comb += [
-                        descriptor.eq(_descriptor_words(config, operation)),
-                        parameters.eq(len(block_parameters(config, operation))),
+                        needed.descriptor.eq(_descriptor_words(config, operation)),
+                        needed.parameters.eq(len(block_parameters(config, operation))),
                     ]
         with m.If((head.operation == Operation.SUM) & (head.out_memory == Memory.ACC)):
-            m.d.comb += descriptor.eq(0)
+            m.d.comb += needed.descriptor.eq(0)
         depthwise = (head.operation == Operation.DEPTHWISE) | (head.operation == Operation.DEPTHWISE_FIXED)
+        taps = Signal(8)
         # words of taps, by a table: a multiplier would be on the longest path
         with m.If(depthwise), m.Switch(Cat(Value.cast(head.window_width)[:4], Value.cast(head.window_height)[:4])):
             for height in range(config.max_window):
                 for width in range(config.max_window):
                     with m.Case(height << 4 | width):
                         m.d.comb += taps.eq(-(-(height + 1) * (width + 1) // (4 // config.element_bytes)))
-        is_table = head.operation == Operation.TABLE
-        block_words, loads, block_loads = Signal(8), Signal(), Signal()
-        """Words of each block; whether there are any at all, for each block: by the operation, without sums."""
         m.d.comb += [
-            block_words.eq(parameters + taps),
-            block_loads.eq((parameters != 0) | depthwise),
-            loads.eq((descriptor != 0) | block_loads | is_table),
+            needed.block_words.eq(needed.parameters + taps),
+            needed.table.eq(head.operation == Operation.TABLE),
+            # by the operation, without sums
+            needed.block_loads.eq((needed.parameters != 0) | depthwise),
+            needed.loads.eq((needed.descriptor != 0) | needed.block_loads | needed.table),
         ]
+        return needed
 
-        # the issued instruction, until its loads are done
-        front_descriptor, front_parameters, front_block = Signal(5), Signal(2), Signal(8)
-        front_table, loads_left = Signal(), Signal(9)
-        first_load, front_begun, front_set = Signal(), Signal(), Signal()
-        front_descriptor_index, next_set = Signal(), Signal()
-        address = Signal(15)
-        words_left, word_index = Signal(8), Signal(8)
-        busy, loaded = Signal(2), Signal(2)
+    def _loads(self, m: Module, front: SimpleNamespace, sets: SimpleNamespace) -> SimpleNamespace:
+        """When a load begins, into which set, and which of its words is next."""
+        words_left = Signal(8)
+        word_index = Signal(8)
         loading_set = Signal()
-
-        hold = Timing(config).parameter_hold - 1
-        left_set = delay(m, Mux(self.leave, 1 << self.stream_set, 0)[:2], hold, "left")
-        quiet_long = Signal(range(hold + 2))
-        with m.If(~self.quiet):
-            m.d.sync += quiet_long.eq(0)
-        with m.Elif(quiet_long != hold):
-            m.d.sync += quiet_long.eq(quiet_long + 1)
-
-        begin, reading = Signal(), Signal()
+        begin = Signal()
+        reading = Signal()
         length = Signal(8)
-        first_length = Mux(front_table, TABLE_LOAD_CYCLES, front_descriptor + front_block)
+        first_length = Mux(front.needs.table, TABLE_LOAD_CYCLES, front.needs.descriptor + front.needs.block_words)
         m.d.comb += [
-            length.eq(Mux(first_load, first_length, front_block)),
+            length.eq(Mux(front.first_load, first_length, front.needs.block_words)),
             begin.eq(
                 (words_left == 0)
-                & (loads_left != 0)
-                & ~busy.bit_select(next_set, 1)
-                & (~front_table | (self.quiet & (quiet_long == hold)))
+                & (front.loads_left != 0)
+                & ~sets.busy.bit_select(sets.next, 1)
+                & (~front.needs.table | self._quiet_long(m))
             ),
             reading.eq(begin | (words_left != 0)),
-            self.idle_next.eq(Mux(begin, (loads_left == 1) & (length == 1), (loads_left == 0) & (words_left <= 1))),
-            self.front_ready.eq(front_begun & loaded.bit_select(front_set, 1)),
+            self.idle_next.eq(
+                Mux(begin, (front.loads_left == 1) & (length == 1), (front.loads_left == 0) & (words_left <= 1))
+            ),
+            self.front_ready.eq(front.begun & sets.loaded.bit_select(front.set, 1)),
             # the stream leaves its set with the block's last cycle, and then points to the next one
-            self.next_ready.eq(loaded.bit_select(self.stream_set ^ self.streaming, 1)),
+            self.next_ready.eq(sets.loaded.bit_select(self.stream_set ^ self.streaming, 1)),
         ]
-        current = Mux(begin, 0, word_index)
         with m.If(begin):
             m.d.sync += [
                 words_left.eq(length - 1),
-                loads_left.eq(loads_left - 1),
-                first_load.eq(0),
-                front_begun.eq(1),
-                loading_set.eq(next_set),
-                next_set.eq(~next_set),
-                busy.bit_select(next_set, 1).eq(1),
-                loaded.bit_select(next_set, 1).eq(0),
+                front.loads_left.eq(front.loads_left - 1),
+                front.first_load.eq(0),
+                front.begun.eq(1),
+                loading_set.eq(sets.next),
+                sets.next.eq(~sets.next),
+                sets.busy.bit_select(sets.next, 1).eq(1),
+                sets.loaded.bit_select(sets.next, 1).eq(0),
                 word_index.eq(1),
             ]
         with m.Elif(words_left != 0):
             m.d.sync += [words_left.eq(words_left - 1), word_index.eq(word_index + 1)]
+        return SimpleNamespace(
+            begin=begin,
+            reading=reading,
+            ends=reading & (Mux(begin, length, words_left) == 1),
+            set=Mux(begin, sets.next, loading_set),
+            word=Mux(begin, 0, word_index),
+        )
 
-        # PAR: a word each cycle, or, for the table, as its entries are used up
-        lanes = config.array
-        lane_bits = exact_log2(lanes)
+    def _quiet_long(self, m: Module) -> Value:
+        """Whether nothing is on its way through the lanes any more: the table has one set, which all of them use."""
+        cycles = Signal(range(self._hold + 2), name="quiet_long")
+        with m.If(~self.quiet):
+            m.d.sync += cycles.eq(0)
+        with m.Elif(cycles != self._hold):
+            m.d.sync += cycles.eq(cycles + 1)
+        return self.quiet & (cycles == self._hold)
+
+    def _read(self, m: Module, front: SimpleNamespace, load: SimpleNamespace, address: Signal) -> None:
+        """PAR: a word each cycle, or, for the table, as its entries are used up."""
+        lane_bits = exact_log2(self._config.array)
         read_now = Signal()
         m.d.comb += [
-            read_now.eq(reading & Mux(front_table, current[:lane_bits] == 0, 1)),
+            read_now.eq(load.reading & Mux(front.needs.table, load.word[:lane_bits] == 0, 1)),
             self.par.addresses.valid.eq(read_now),
             self.par.addresses.payload.offset.eq(address),
         ]
         with m.If(read_now):
             m.d.sync += address.eq(address + 1)
 
-        # what the word is, when it comes
+    def _say_what_comes(self, m: Module, front: SimpleNamespace, sets: SimpleNamespace, load: SimpleNamespace) -> None:
+        """What the word is, when it comes."""
         in_first = Signal()
-        with m.If(begin):
-            m.d.sync += in_first.eq(first_load)
-        in_descriptor = Mux(begin, first_load, in_first)
-        before = Mux(in_descriptor, front_descriptor, 0)
-        behind, going = Signal(_INDEX_BITS), Signal(ParameterPlace)
+        with m.If(load.begin):
+            m.d.sync += in_first.eq(front.first_load)
+        in_descriptor = Mux(load.begin, front.first_load, in_first)
+        before = Mux(in_descriptor, front.needs.descriptor, 0)
+        behind = Signal(_INDEX_BITS)
+        going = Signal(ParameterPlace)
         m.d.comb += [
-            behind.eq(current - before),
-            going.set.eq(Mux(begin, next_set, loading_set)),
-            going.descriptor.eq(front_descriptor_index),
+            behind.eq(load.word - before),
+            going.set.eq(load.set),
+            going.descriptor.eq(front.descriptor_index),
         ]
-        with m.If(front_table):
-            m.d.comb += [going.kind.eq(WordKind.TABLE), going.index.eq(current)]
-        with m.Elif(current < before):
-            m.d.comb += [going.kind.eq(WordKind.DESCRIPTOR), going.index.eq(current)]
-        with m.Elif(behind < front_parameters):
+        with m.If(front.needs.table):
+            m.d.comb += [going.kind.eq(WordKind.TABLE), going.index.eq(load.word)]
+        with m.Elif(load.word < before):
+            m.d.comb += [going.kind.eq(WordKind.DESCRIPTOR), going.index.eq(load.word)]
+        with m.Elif(behind < front.needs.parameters):
             m.d.comb += [going.kind.eq(WordKind.PARAMETER), going.index.eq(behind)]
         with m.Else():
-            m.d.comb += [going.kind.eq(WordKind.TAPS), going.index.eq(behind - front_parameters)]
+            m.d.comb += [going.kind.eq(WordKind.TAPS), going.index.eq(behind - front.needs.parameters)]
         m.d.comb += [
-            self.parameters.valid.eq(delay(m, reading, READ_LATENCY, "returned")),
+            self.parameters.valid.eq(delay(m, load.reading, READ_LATENCY, "returned")),
             self.parameters.payload.place.eq(ParameterPlace(delay(m, going.as_value(), READ_LATENCY, "place"))),
             self.parameters.payload.data.eq(self.par.data),
         ]
 
-        # a load whose last word is addressed in cycle l is there for a block from l + 3 on
-        finished = reading & (Mux(begin, length, words_left) == 1)
-        finished_set = Mux(begin, next_set, loading_set)
-        done_1, done_set = Signal(), Signal()
-        m.d.sync += [done_1.eq(finished), done_set.eq(finished_set)]
+    def _keep_sets(self, m: Module, load: SimpleNamespace, sets: SimpleNamespace) -> None:
+        """A load whose last word is addressed in cycle l is there for a block from l + 3 on. A set that the stream has
+        left is still needed for a while by what is on its way through the lanes."""
+        left_set = delay(m, Mux(self.leave, 1 << self.stream_set, 0)[:2], self._hold, "left")
+        done = Signal()
+        done_set = Signal()
+        m.d.sync += [done.eq(load.ends), done_set.eq(load.set)]
         with m.If(self.leave):
-            m.d.sync += loaded.bit_select(self.stream_set, 1).eq(0)
-        with m.If(done_1):
-            m.d.sync += loaded.bit_select(done_set, 1).eq(1)
+            m.d.sync += sets.loaded.bit_select(self.stream_set, 1).eq(0)
+        with m.If(done):
+            m.d.sync += sets.loaded.bit_select(done_set, 1).eq(1)
         for one in range(2):
             with m.If(left_set[one]):
-                m.d.sync += busy[one].eq(0)
+                m.d.sync += sets.busy[one].eq(0)
 
-        # the stream's side
-        front_loads, front_block_loads = Signal(), Signal()
+    def _follow_stream(self, m: Module, front: SimpleNamespace) -> None:
+        """The stream's set changes with its blocks, its descriptor with its instructions."""
         with m.If(self.leave):
             m.d.sync += self.stream_set.eq(~self.stream_set)
         with m.If(self.start):
             m.d.sync += [
-                self.run_loads.eq(front_loads),
-                self.run_block_loads.eq(front_block_loads),
-                self.run_descriptor.eq(front_descriptor_index),
+                self.run_loads.eq(front.needs.loads),
+                self.run_block_loads.eq(front.needs.block_loads),
+                self.run_descriptor.eq(front.descriptor_index),
             ]
-        m.d.comb += self.front_loads.eq(front_loads)
-        with m.If(issue):
-            m.d.sync += [
-                front_descriptor.eq(descriptor),
-                front_parameters.eq(parameters),
-                front_block.eq(block_words),
-                front_table.eq(is_table),
-                loads_left.eq(Mux(block_loads, head.blocks + 1, loads)),
-                first_load.eq(1),
-                front_begun.eq(0),
-                front_set.eq(next_set ^ begin),
-                address.eq(head.parameters),
-                front_loads.eq(loads),
-                front_block_loads.eq(block_loads),
-            ]
-            with m.If(loads):
-                m.d.sync += front_descriptor_index.eq(~front_descriptor_index)
-        return m
+        m.d.comb += self.front_loads.eq(front.needs.loads)
+
+    def _take(
+        self, m: Module, needed: data.View, front: SimpleNamespace, sets: SimpleNamespace, load: SimpleNamespace,
+        address: Signal,
+    ) -> None:  # fmt: skip
+        """An instruction comes to the front."""
+        head = self.issued.payload
+        m.d.sync += [
+            front.needs.eq(needed),
+            front.loads_left.eq(Mux(needed.block_loads, head.blocks + 1, needed.loads)),
+            front.first_load.eq(1),
+            front.begun.eq(0),
+            front.set.eq(sets.next ^ load.begin),
+            address.eq(head.parameters),
+        ]
+        with m.If(needed.loads):
+            m.d.sync += front.descriptor_index.eq(~front.descriptor_index)

@@ -146,8 +146,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "hw/vector_loader.py",
         ("set_let_go_early", "parameter_hold - 1", "parameter_hold - 2"),
         ("next_set", "self.stream_set ^ self.streaming", "self.stream_set"),
-        ("one_descriptor", "front_descriptor_index.eq(~front_descriptor_index)",
-         "front_descriptor_index.eq(front_descriptor_index)"),
+        ("one_descriptor", "front.descriptor_index.eq(~front.descriptor_index)",
+         "front.descriptor_index.eq(front.descriptor_index)"),
     ),
     *_in(
         "hw/vector_base.py",
@@ -345,8 +345,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_in("hw/two_source.py", ("saturation", "return Mux(overflow, limit, value)", "return value")),
     *_in(
         "hw/vector_loader.py",
-        ("loads_of_256", "front_table, loads_left = Signal(), Signal(9)",
-         "front_table, loads_left = Signal(), Signal(8)"),
+        ("loads_of_256", "loads_left=Signal(9,", "loads_left=Signal(8,"),
         config=FLOATS,
     ),
     *_in(
