@@ -41,8 +41,8 @@ def run_on_rtl(name: str, seed: int, programs: int, verilog: str | None = None, 
     return {"by": None, "after": programs}
 
 
-_known: list[tuple[Any, Any]] = []
-"""The programs that have been made, which are the same for each mutant of a process."""
+_known: dict[tuple[Any, int], list[tuple[Any, Any]]] = {}
+"""Of a configuration and a seed, the programs that have been made: the same for each mutant of a process."""
 
 
 def _programs(config: Any, seed: int, programs: int) -> Iterator[tuple[Any, Any]]:
@@ -51,8 +51,9 @@ def _programs(config: Any, seed: int, programs: int) -> Iterator[tuple[Any, Any]
     from npukit.verify.coverage import cover
     from npukit.verify.plan import Plan
 
-    yield from _known[:programs]
-    if len(_known) >= programs:
+    known = _known.setdefault((config, seed), [])
+    yield from known[:programs]
+    if len(known) >= programs:
         return
     plan = Plan(config, seed)
     for index in range(programs):
@@ -60,8 +61,8 @@ def _programs(config: Any, seed: int, programs: int) -> Iterator[tuple[Any, Any]
         dram = plan.dram(index, made)
         simulated = simulate_program(config, made.instructions, made.memory, dram, made.placement)
         plan.count(cover(made, simulated.schedule, simulated.observed, simulated.machine.dram))
-        if index == len(_known):
-            _known.append((made, dram))
+        if index == len(known):
+            known.append((made, dram))
             yield made, dram
 
 

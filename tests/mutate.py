@@ -32,7 +32,7 @@ from sources import MACHINE, sources_digest
 
 from npukit.files import write_file
 
-__all__ = ["mutated", "same"]
+__all__ = ["CHOICE", "mutated", "same"]
 
 _SIGNAL, _BITS = "mutant", 16
 _PREPARE = "proc; opt_expr; opt_clean; memory_collect"
@@ -49,7 +49,7 @@ def _yosys(script: str, folder: Path, what: str) -> None:
         raise ToolError(f"Yosys could not {what}: {tail(said)}")
 
 
-_CHOICE = Path("choice.hex")
+CHOICE = Path("choice.hex")
 """Says which fault there is, in the folder in which a process runs."""
 
 
@@ -72,7 +72,7 @@ def mutated(config: NpuConfig, count: int, seed: int, folder: Path) -> tuple[str
     body = text[head.end() :].replace(
         f"  input [{_BITS - 1}:0] {_SIGNAL};\n", f"  mutant_choice choice({_SIGNAL});\n", 1
     )
-    return f"{text[: head.start()]}module {MODULE}({ports});{body}{selector(_CHOICE, _BITS)}", faults
+    return f"{text[: head.start()]}module {MODULE}({ports});{body}{selector(CHOICE, _BITS)}", faults
 
 
 def same(folder: Path, fault: str) -> bool:
@@ -116,7 +116,7 @@ def _begin(folder: Path) -> None:
 
 def _look(options: argparse.Namespace, verilog: str, number: int, fault: str) -> dict[str, Any]:
     """What became of a fault; number 0 is none."""
-    write_file(_CHOICE, f"{number:x}\n".encode())
+    write_file(CHOICE, f"{number:x}\n".encode())
     begun = time.perf_counter()
 
     def run(programs: int) -> dict:

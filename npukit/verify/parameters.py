@@ -213,8 +213,8 @@ def _float_field(
         return random.choice(SPECIAL)
     if style == "ties":  # exact, so that halves come up, or such that one number comes close to a half
         value = random.choice([-1, 1, 1]) * 2.0 ** random.randint(-3, 0)
-        if random.random() < 0.2:  # so small beside the rest that it decides which way a half is rounded
-            value *= random.uniform(0.5, 2) * 2.0 ** -random.randint(9, 60)
+        if random.random() < 0.3:  # so small beside the rest that it decides which way a half is rounded
+            value *= random.uniform(0.5, 2) * 2.0 ** -random.randint(9, 40)
         number = random.randrange(1, 128)
         if field.name == "offset":
             value = random.randint(-64, 64) / 2
@@ -224,7 +224,7 @@ def _float_field(
         if field.name != "offset" and random.random() < 0.4:
             value = random.choice([-1, 1]) * (random.randrange(128) + 0.5) / number
     else:
-        exponent = random.randint(-12, 3) if random.random() < 0.7 else random.randint(-45, 12)
+        exponent = random.randint(-12, 3) if random.random() < 0.7 else random.randint(-36, 8)
         value = random.choice([-1, 1, 1]) * random.uniform(0.5, 2) * 2.0**exponent
     return int(np.float32(value).view(np.uint32))
 
