@@ -137,8 +137,8 @@ def _descriptor(
     else:
         flags = {field.name: random.getrandbits(1) for field in fields if field.width == 1}
         together = {**flags, **_limits(config, random, fields, flags, style)}
-        if style == "ties" and random.random() < 0.85:
-            together |= _exact(random)
+        if style == "ties":
+            together |= random.choices([_exact(random), _edges(random), {}], [0.5, 0.3, 0.2])[0]
         for field in fields:
             if field.name in together:
                 bits = together[field.name]
@@ -201,6 +201,21 @@ def _exact(random: Random) -> dict[str, int]:
         "b_shift": other - (left - 1),
         "out_shift": random.choice([0, random.randint(-2, 1)]) - max(kept, other, 0),
         "shift": random.choice([0, random.randint(-9, 1)]),
+    }
+
+
+def _edges(random: Random) -> dict[str, int]:
+    """For ADD_FIXED: sources that come, times their multipliers, to the edge of being rounded up, and a sum that stays
+    as it is. For MULTIPLY_FIXED: the product."""
+    return {
+        "a_multiplier": _edge(random),
+        "b_multiplier": _edge(random),
+        "left_shift": 0,
+        "a_shift": 0,
+        "b_shift": 0,
+        "out_multiplier": 1 << 30,
+        "out_shift": 1,
+        "shift": 0,
     }
 
 
