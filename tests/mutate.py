@@ -37,9 +37,9 @@ __all__ = ["CHOICE", "mutated", "same"]
 _SIGNAL, _BITS = "mutant", 16
 _PREPARE = "proc; opt_expr; opt_clean; memory_collect"
 _FLIP_FLOPS = " ".join(f"t:$dff{kind} t:$sdff{kind}" for kind in ("", "e")) + " t:$sdffce"
-_FIRST = 50
+_FIRST = 100
 """Programs that a fault must survive before a proof is tried that it has no effect."""
-_SECONDS = 60
+_SECONDS = 30
 """For a proof."""
 
 

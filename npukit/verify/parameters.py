@@ -205,18 +205,19 @@ def _exact(random: Random) -> dict[str, int]:
 
 
 def _edges(random: Random) -> dict[str, int]:
-    """For ADD_FIXED: sources that come, times their multipliers, to the edge of being rounded up, and a sum that stays
-    as it is. For MULTIPLY_FIXED: the product."""
-    return {
-        "a_multiplier": _edge(random),
-        "b_multiplier": _edge(random),
-        "left_shift": 0,
-        "a_shift": 0,
-        "b_shift": 0,
-        "out_multiplier": 1 << 30,
-        "out_shift": 1,
-        "shift": 0,
-    }
+    """For ADD_FIXED and MULTIPLY_FIXED: products with every bit of a multiplier that are rounded once and then stay as
+    they are: of both sources, of their sum, or of the product."""
+    exact = {"left_shift": 1, "a_multiplier": 1 << 30, "b_multiplier": 1 << 30}
+    sum_exact = {"out_multiplier": 1 << 30, "out_shift": 1}
+    sources = {"left_shift": 0, "a_multiplier": _sharp(random), "b_multiplier": _sharp(random), **sum_exact}
+    result = {**exact, "out_multiplier": _sharp(random), "out_shift": 0}
+    product = random.choice([-1, 1]) * random.randrange(1 << random.randint(14, 24))
+    return {**random.choice([sources, result]), "a_shift": 0, "b_shift": 0, "multiplier": product, "shift": 0}
+
+
+def _sharp(random: Random) -> int:
+    """A multiplier near 1 in magnitude, in units of 2**-31."""
+    return random.choice([_edge(random), random.choice([-1, 1]) * random.randrange(1 << 29, 1 << 31)])
 
 
 def _float_field(
