@@ -21,6 +21,7 @@ __all__ = ["parameter_image"]
 
 _WHOLE = (-(1 << 31), -(1 << 31) + 1, -1, 0, 1, (1 << 31) - 1, 1 << 30, -(1 << 30))
 """int32 values at which something changes."""
+_FIXED = (Operation.ADD_FIXED, Operation.MULTIPLY_FIXED)
 _SHIFTS = (-128, -32, -31, -30, -1, 0, 1, 30, 31, 32, 127)
 
 
@@ -136,9 +137,11 @@ def _descriptor(
         lanes = generator.integers(0, 1 << 32, lanes.shape, np.uint32)
     else:
         flags = {field.name: random.getrandbits(1) for field in fields if field.width == 1}
-        together = {**flags, **_limits(config, random, fields, flags, style)}
-        if style == "ties":
+        together = {**flags, **_limits(config, random, fields, flags, style), **_zero_points(random, flags, style)}
+        if operation in _FIXED and style == "ties":
             together |= random.choices([_exact(random), _edges(random), {}], [0.5, 0.3, 0.2])[0]
+        elif operation in _FIXED and style == "ordinary" and random.random() < 0.7:
+            together |= _usual(random)
         for field in fields:
             if field.name in together:
                 bits = together[field.name]
@@ -181,6 +184,34 @@ def _limits(
     if random.random() < 0.3:
         low, high = sorted((random.randint(low, high), random.randint(low, high)))
     return {"low": low, "high": high}
+
+
+def _zero_points(random: Random, flags: Mapping[str, int], style: str) -> dict[str, int]:
+    """Zero points and offsets of two sources and their result near the middle of what each can be, as quantisers make
+    them: else most results are the least or the greatest, whatever is computed."""
+    if style == "ends" or random.random() < 0.15:
+        return {}
+    span = random.choice([2, 10, 40, 128])
+    found = {}
+    for side in ("a", "b", "out"):
+        middle = 128 * flags.get(f"{side}_unsigned", 0) + random.randint(-span, span)
+        found |= {f"{side}_zero_point": middle, f"{side}_offset": middle if side == "out" else -middle}
+    return found
+
+
+def _usual(random: Random) -> dict[str, int]:
+    """Multipliers and shifts of ADD_FIXED and MULTIPLY_FIXED as TensorFlow Lite's converter makes them: of 31 bits, and
+    what brings the result to about eight."""
+    left = random.choice([20, random.randint(4, 20)])
+    multipliers = ("a_multiplier", "b_multiplier", "out_multiplier", "multiplier")
+    return {
+        **{name: random.randrange(1 << 30, 1 << 31) for name in multipliers},
+        "left_shift": left,
+        "a_shift": random.randint(-3, 0),
+        "b_shift": random.randint(-3, 0),
+        "out_shift": random.randint(-1, 2) - left,
+        "shift": random.randint(-10, -4),
+    }
 
 
 def _exact(random: Random) -> dict[str, int]:
