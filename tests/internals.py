@@ -23,7 +23,7 @@ def main() -> int:
     """Command line; exit code 1 when something differed or did not happen."""
     parser = argparse.ArgumentParser(description="Random programs on a core with probes.")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the first program (default: 1)")
-    parser.add_argument("--programs", type=int, default=1000, metavar="N", help="at most (default: 1000)")
+    parser.add_argument("--programs", type=int, default=4000, metavar="N", help="at most (default: 4000)")
     parser.add_argument("--config", action="append", metavar="C", help="preset; repeatable (default: the 4x4 ones)")
     options = parser.parse_args()
     wrong = 0

@@ -22,6 +22,8 @@ __all__ = ["parameter_image"]
 _WHOLE = (-(1 << 31), -(1 << 31) + 1, -1, 0, 1, (1 << 31) - 1, 1 << 30, -(1 << 30))
 """int32 values at which something changes."""
 _FIXED = (Operation.ADD_FIXED, Operation.MULTIPLY_FIXED)
+_RESULT_BITS = 7
+"""Of a result's magnitude."""
 _SHIFTS = (-128, -32, -31, -30, -1, 0, 1, 30, 31, 32, 127)
 
 
@@ -42,8 +44,9 @@ def parameter_image(
     words = [head]
     names = block_parameters(config, operation)
     for _ in range(blocks if names else 0):
+        size = random.randint(_RESULT_BITS, 31)
         for name in names:
-            row = _block_word(config, random, generator, name, operation, style)
+            row = _block_word(config, random, generator, name, operation, style, size)
             if name in wanted:
                 row[0, generator.random(config.array) < 0.5] = np.uint32(wanted[name] & 0xFFFFFFFF)
             words.append(row)
@@ -62,9 +65,10 @@ def _taps(config: NpuConfig, generator: np.random.Generator, taps: int, style: s
 
 
 def _block_word(
-    config: NpuConfig, random: Random, generator: np.random.Generator, name: str, operation: Operation, style: str
-) -> NDArray[np.uint32]:
-    """A word of a block's parameters, uint32[1, array]."""
+    config: NpuConfig, random: Random, generator: np.random.Generator, name: str, operation: Operation, style: str,
+    size: int,
+) -> NDArray[np.uint32]:  # fmt: skip
+    """A word of a block's parameters, uint32[1, array]. size: bits of its sums, mostly, which go with the scaling."""
     shape = (1, config.array)
     if style == "any":
         return generator.integers(0, 1 << 32, shape, np.uint32)
@@ -74,14 +78,14 @@ def _block_word(
     if name == "bias":
         if style == "ends":
             return _choice(generator, _WHOLE, shape)
-        span = 1 << 9 if style == "ties" else random.choice([1 << 8, 1 << 20, (1 << 31) - 1])
+        span = 1 << (9 if style == "ties" else size)
         return generator.integers(-span, span, shape).astype(np.int32).view(np.uint32)
     if name == "shift":
         if style == "ends":
             return _choice(generator, _SHIFTS, shape)
-        low, high = (-8, 1) if style == "ties" else (-20, 6)
-        if style == "ties" and random.random() < 0.5:
-            low, high = 0, 1
+        low, high = (-20, 6) if random.random() < 0.3 else (_RESULT_BITS - size - 2, _RESULT_BITS - size + 3)
+        if style == "ties":
+            low, high = random.choice([(-8, 1), (0, 1)])
         return generator.integers(low, high, shape).astype(np.int32).view(np.uint32)
     assert name == "multiplier", name
     if fixed:
@@ -91,7 +95,8 @@ def _block_word(
         return np.array(whole, np.int64).astype(np.int32).view(np.uint32).reshape(shape)
     if style == "ends":
         return generator.choice(np.array(SPECIAL, np.uint32), shape)
-    scale = generator.uniform(0.5, 2.0, shape) * 2.0 ** -random.randint(0, 30)
+    magnitude = random.choice([size - _RESULT_BITS, size - _RESULT_BITS, random.randint(0, 30)])
+    scale = generator.uniform(0.25, 4.0, shape) * 2.0**-magnitude
     if style == "ties":  # small sums, scaled by exact powers of two, or so that one of them comes close to a half
         scale = 2.0 ** -generator.integers(1, 9, shape).astype(np.float64)
         halves = (generator.integers(0, 128, shape) + 0.5) / generator.integers(1, 1 << 9, shape)
@@ -142,6 +147,8 @@ def _descriptor(
             together |= random.choices([_exact(random), _edges(random), {}], [0.5, 0.3, 0.2])[0]
         elif operation in _FIXED and style == "ordinary" and random.random() < 0.7:
             together |= _usual(random)
+        elif operation is Operation.SUM and config.dtype == "int8" and style == "ordinary":
+            together |= _usual_sum(random)
         for field in fields:
             if field.name in together:
                 bits = together[field.name]
@@ -212,6 +219,13 @@ def _usual(random: Random) -> dict[str, int]:
         "out_shift": random.randint(-1, 2) - left,
         "shift": random.randint(-10, -4),
     }
+
+
+def _usual_sum(random: Random) -> dict[str, int]:
+    """A sum's bias of any size, and a multiplier that brings it to about eight bits."""
+    size = random.randint(_RESULT_BITS, 31)
+    scale = np.float32(random.choice([-1, 1, 1]) * random.uniform(0.25, 4) * 2.0 ** (_RESULT_BITS - size))
+    return {"bias": random.randint(-(1 << size), (1 << size) - 1), "multiplier": int(scale.view(np.uint32))}
 
 
 def _exact(random: Random) -> dict[str, int]:
