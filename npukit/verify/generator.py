@@ -338,6 +338,20 @@ class _Generator:
                 low = arena.size * row // rows
                 width = arena.size * (row + 1) // rows - low
                 self._add(replace(made, width=width, **{**plain, "out_offset": arena.low + low}))
+            if self.config.dtype == "int8":
+                self._scatter(arena)
+
+    def _scatter(self, arena: Arena) -> None:
+        """Sums of random data in part of an arena of ACC, which has one value everywhere."""
+        width = min(arena.size, self.random.choice([16, 32, 64]))
+        fields = {
+            "operation": Operation.SUM, "a_memory": Memory.ACT, "out_memory": Memory.ACC, "out_bank": arena.bank,
+            "out_offset": arena.low + self.random.randrange(arena.size - width + 1), "blocks": 1, "height": 1,
+            "width": width, "out_stride_x": 1, "window_stride_x": 1,
+        }  # fmt: skip
+        for _ in range(4):
+            if self._try(Wish(Vector, fields)):
+                break
 
     def _fill(self, arena: Arena, units: int) -> None:
         """Load an arena from anywhere in the data."""

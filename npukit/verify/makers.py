@@ -4,7 +4,7 @@ What a `Wish` names is as it says; everything else is drawn so that it fits. A t
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from random import Random
 
@@ -363,6 +363,13 @@ class InstructionMaker:
         if found is None:
             return None
         operation, a_memory, out_memory = found
+        if not given and operation not in _PASSED_ON and random.random() < 0.5:
+            # words one after the other: at random strides, few of the numbers differ
+            given = {"blocks": 1, "height": 1, "width": random.choice([8, 16, 40]), "out_stride_x": 1}
+            given["window_stride_x" if operation in WINDOW_OPERATIONS else "a_stride_x"] = 1
+            if operation in TWO_SOURCE_OPERATIONS:
+                given["b_stride_x"] = 1
+            wish = replace(wish, fields=given)
         windowed, two = operation in WINDOW_OPERATIONS, operation in TWO_SOURCE_OPERATIONS
         grid = ("blocks", "height", "width")
         loops = {f"{side}_stride_{name}": count for side in ("a", "b", "out") for name, count in

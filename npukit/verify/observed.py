@@ -21,7 +21,7 @@ from npukit.isa.descriptors import (
     parameter_words,
     unpack_taps,
 )
-from npukit.isa.instructions import Instruction, Matrix, Operation, Vector
+from npukit.isa.instructions import TWO_SOURCE_OPERATIONS, Instruction, Matrix, Operation, Vector
 from npukit.sim.addressing import operands
 from npukit.sim.functional import FunctionalSimulator
 
@@ -31,6 +31,9 @@ _GREATEST, _LEAST = (1 << 31) - 1, -(1 << 31)
 _FIXED = (Operation.REQUANTIZE_FIXED, Operation.DEPTHWISE_FIXED)
 _DEPTHWISE = (Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED)
 _ROUNDED = (Operation.REQUANTIZE, Operation.DEPTHWISE, Operation.SUM)
+_COMPUTING = (*_FIXED, *_ROUNDED, *TWO_SOURCE_OPERATIONS)
+_MANY = 16
+"""Different results of an instruction: what is at one limit everywhere says little about how it came there."""
 _SHIFTS = (-128, -33, -32, -31, -1, 0, 1, 30, 31, 32, 127)
 _FLOATS = {
     "0": 0x00000000, "-0": 0x80000000, "subnormal": 0x00000001, "-subnormal": 0x807FFFFF, "least": 0x00800000,
@@ -106,6 +109,7 @@ def value_items(config: NpuConfig) -> list[str]:
     found += [
         f"{one.name} low above high" for one in there if "low" in {lane.name for lane in descriptor_lanes(config, one)}
     ]
+    found += [f"{one.name} of many results" for one in there if one in _COMPUTING]
     if config.dtype == "bf16":
         return found
     found += [f"sum_{name} {end}" for name in _TOTALS for end in _ENDS]
@@ -161,6 +165,10 @@ class Observer:
         if isinstance(instruction, Vector):
             self._vector(machine, instruction)
         machine.execute(instruction)
+        if isinstance(instruction, Vector) and instruction.operation in _COMPUTING:
+            (result,) = (one for one in operands(self.config, instruction) if one.write)
+            if np.unique(machine.read(result)).size >= _MANY:
+                self.found.add(f"{instruction.operation.name} of many results")
 
     # ---- MATRIX
 

@@ -44,7 +44,7 @@ def parameter_image(
     words = [head]
     names = block_parameters(config, operation)
     for _ in range(blocks if names else 0):
-        size = random.randint(_RESULT_BITS, 31)
+        size = random.randint(_RESULT_BITS, random.choice([14, 18, 31]))
         for name in names:
             row = _block_word(config, random, generator, name, operation, style, size)
             if name in wanted:
@@ -147,8 +147,8 @@ def _descriptor(
             together |= random.choices([_exact(random), _edges(random), {}], [0.5, 0.3, 0.2])[0]
         elif operation in _FIXED and style == "ordinary" and random.random() < 0.7:
             together |= _usual(random)
-        elif operation is Operation.SUM and config.dtype == "int8" and style == "ordinary":
-            together |= _usual_sum(random)
+        elif config.dtype == "int8" and style == "ordinary" and random.random() < 0.7:
+            together |= _usual_floats(random, operation)
         for field in fields:
             if field.name in together:
                 bits = together[field.name]
@@ -221,11 +221,18 @@ def _usual(random: Random) -> dict[str, int]:
     }
 
 
-def _usual_sum(random: Random) -> dict[str, int]:
-    """A sum's bias of any size, and a multiplier that brings it to about eight bits."""
+def _usual_floats(random: Random, operation: Operation) -> dict[str, int]:
+    """Scales with which the results of SUM, ADD and MULTIPLY have about eight bits, and a bias of SUM of any size."""
     size = random.randint(_RESULT_BITS, 31)
-    scale = np.float32(random.choice([-1, 1, 1]) * random.uniform(0.25, 4) * 2.0 ** (_RESULT_BITS - size))
-    return {"bias": random.randint(-(1 << size), (1 << size) - 1), "multiplier": int(scale.view(np.uint32))}
+
+    def scale(exponent: int) -> int:
+        return int(np.float32(random.choice([-1, 1, 1]) * random.uniform(0.25, 4) * 2.0**exponent).view(np.uint32))
+
+    if operation is Operation.SUM:
+        return {"bias": random.randint(-(1 << size), (1 << size) - 1), "multiplier": scale(_RESULT_BITS - size)}
+    if operation is Operation.MULTIPLY:
+        return {"multiplier": scale(-_RESULT_BITS)}
+    return {"ra": scale(-1), "rb": scale(-1), "offset": scale(random.randint(-8, 5))}
 
 
 def _exact(random: Random) -> dict[str, int]:
@@ -245,7 +252,7 @@ def _exact(random: Random) -> dict[str, int]:
         "a_shift": kept - (left - 1),
         "b_shift": other - (left - 1),
         "out_shift": random.choice([0, random.randint(-2, 1)]) - max(kept, other, 0),
-        "shift": random.choice([0, random.randint(-9, 1)]),
+        "shift": random.choice([0, random.randint(-9, 1), random.randint(-10, -5)]),
     }
 
 
@@ -280,7 +287,7 @@ def _float_field(
         if field.name == "offset":
             value = random.randint(-64, 64) / 2
         elif field.name == "multiplier":
-            value = random.choice([-1, 1, 1]) * 2.0 ** random.randint(-9, -1)
+            value = random.choice([-1, 1, 1]) * 2.0 ** random.randint(-10, -2)
             number *= random.randrange(1, 128)
         if field.name != "offset" and random.random() < 0.4:
             value = random.choice([-1, 1]) * (random.randrange(128) + 0.5) / number
