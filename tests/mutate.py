@@ -1,9 +1,10 @@
 """`make mutate`: faults that a tool puts into the core's netlist, at random places; random programs must find each.
 
 Yosys' `mutate` changes a bit of a cell's port: inverted, stuck at 0 or 1, or dependent on another bit. All faults are
-in one model, and a register that is read from a file selects one. What 300 programs do not find is compared by SAT
+in one model, and a register that is read from a file selects one. What 100 programs do not find is compared by SAT
 with the module as it was: where no state and no input tells next states and outputs apart, the fault has no effect.
-What is left is printed, and must be explained in `docs/verification.md`.
+Then come more programs, and the tests of errors, since random programs are legal. What is left is printed, and must be
+explained in `docs/verification.md`.
 
 The state is kept, so that a run that was cut off goes on.
 """
@@ -12,6 +13,7 @@ import argparse
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import mutated_core
 from mutant_models import run_on_rtl, selector
 from npukit.hw.core import Core
 from npukit.hw.process import run_yowasp
@@ -41,6 +44,8 @@ _FIRST = 100
 """Programs that a fault must survive before a proof is tried that it has no effect."""
 _SECONDS = 30
 """For a proof."""
+_TESTS = ("test_rtl.py", "test_hostile.py")
+"""Programs with errors, and errors of the bus."""
 
 
 def _yosys(script: str, folder: Path, what: str) -> None:
@@ -128,8 +133,27 @@ def _look(options: argparse.Namespace, verilog: str, number: int, fault: str) ->
             outcome["by"] = "no effect"
         elif options.programs > _FIRST:
             outcome = run(options.programs)
+        if outcome["by"] is None and (test := _failing_test(options)):
+            outcome["by"] = test
     seconds = round(time.perf_counter() - begun, 1)
     return {"by": outcome["by"] or "SURVIVED", "after": outcome["after"], "seconds": seconds, "fault": fault}
+
+
+def _failing_test(options: argparse.Namespace) -> str | None:
+    """The first of the tests of errors that fails on the core with the fault."""
+    tests = [str(Path(__file__).parent / "driver" / name) for name in _TESTS]
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "mutated_core", *tests],
+        env={
+            **os.environ, "PYTHONPATH": str(Path(__file__).parent),
+            mutated_core.CONFIG: options.config, mutated_core.VERILOG: str(options.output / "mutated.v"),
+        },
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    failed = re.search(r"^(?:FAILED|ERROR) \S*::(\S+)", found.stdout, re.MULTILINE)
+    if found.returncode not in (0, 1) or (found.returncode == 1 and failed is None):
+        raise ToolError(f"the tests do not run: {tail(found.stdout + found.stderr)}")
+    return failed and failed[1]
 
 
 def main() -> int:
@@ -156,6 +180,7 @@ def main() -> int:
     record = options.output / f"{options.config}-{options.count}-{options.seed}-{digest}.json"
     found: dict[str, Any] = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
     verilog, faults = mutated(PRESETS[options.config], options.count, options.seed, options.output)
+    (options.output / "mutated.v").write_text(verilog, encoding="utf-8")
     print(f"{len(faults)} faults in {options.config}, seed {options.seed}", flush=True)
     todo = options.only or [number for number in range(1, len(faults) + 1) if str(number) not in found]
     with (

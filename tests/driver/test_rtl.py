@@ -283,11 +283,16 @@ def _bad_programs() -> Iterator[Bad]:
     yield Bad("no instruction", cause.MISSING_END, 0, ())
     yield Bad("another configuration", cause.CONFIGURATION, 0, three, config=PRESETS["int8-8x8"])
     yield Bad("code not at a page", cause.DRAM_ADDRESS, 0, three, code_address=8192 + 32)
-    # 256 more than anything takes
-    signals = (FIRST, SECOND, *[replace(load, words=1, signal=4)] * 300, End())
-    yield Bad("tokens", cause.TOKEN_OVERFLOW, 2 + 255, signals)
-    drained = (FIRST, replace(SECOND, signal=8), *[replace(SECOND, wait=0, signal=8)] * 299, End())
-    yield Bad("tokens of MATRIX", cause.TOKEN_OVERFLOW, 1 + 255, drained)
+    # an error far into a program: all bits of its index
+    for index in (0b1010101010101, 0b0101010101010):
+        yield Bad(f"opcode 7 at {index}", illegal, index, (*[replace(load, words=1)] * (index + 1), End()),
+                  {index: bytes([7]) + bytes(31)})  # fmt: skip
+    # 256 more than anything takes, of each engine for each other one
+    givers = {1: replace(load, words=1), 2: replace(SECOND, wait=0), 4: copy, 8: replace(store, words=1)}
+    for giver, one in givers.items():
+        for taker in givers.keys() - {giver}:
+            signals = (FIRST, SECOND, *[replace(one, signal=taker)] * 300, End())
+            yield Bad(f"tokens of {giver} for {taker}", cause.TOKEN_OVERFLOW, 2 + 255, signals)
     # DRAM
     yield Bad("LOAD past the limit", cause.DRAM_ADDRESS, 3, (*three[:3], replace(load, dram=page - 3), End()))
     yield Bad("STORE past the limit", cause.DRAM_ADDRESS, 3, (*three[:3], replace(store, dram=page - 3), End()))
