@@ -198,7 +198,7 @@ def _rtl(sizes: Sizes) -> list[str]:
         # a comment of its own, so that it is built although the same core may be in the cache
         device = RtlDevice(config, verilog=f"{text}\n// {start}\n", progress=lambda _: None)
         built = perf_counter() - start - elaborated
-        model = zoo.load("digits", "int8" if config.dtype == "int8" else "fp32")
+        model = zoo.load("digits", "fp32" if config.activation.floating else "int8")
         sides = [Session(model, config, device), Session(model, config)]
         speeds: list[list[float]] = [[], []]
         for index in range(sizes.repetitions + 1):

@@ -50,7 +50,7 @@ _SYNTHESISED = ["int8-4x4", "int8-8x8"]
 
 
 def _blocks(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
-    if config.dtype == "bf16":  # what it does not share with int8
+    if config.activation.floating:  # what it does not share with int8
         return {
             "processing element": Bf16ProcessingElement,
             "its multiplier": Bf16Multiplier,

@@ -11,7 +11,7 @@ from npukit.driver.device import Device, Observable
 from npukit.driver.first_look import CrashError, first_look
 from npukit.driver.graph_check import GraphError, check_flow, check_inputs, check_program_memory, check_program_node
 from npukit.driver.host import HostError, host_part, names_used, open_session, output_values, overridable, run_session
-from npukit.driver.loader import LoadedProgram, RunRecord, from_machine, machine_dtype
+from npukit.driver.loader import LoadedProgram, RunRecord, from_machine
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program, ProgramError, TensorInfo
 from numpy.typing import NDArray
@@ -291,7 +291,7 @@ class _Capture:
 
     def __init__(self, program: Program, device: Observable) -> None:
         self.program = program
-        lanes, element = program.config.array, machine_dtype(program.config)
+        lanes, element = program.config.array, program.config.activation.storage
         self.images: dict[str, NDArray] = {}
         for name, ((batch, channels, height, width), _, _) in program.captured.items():
             self.images[name] = np.zeros((batch, -(-channels // lanes), height, width, lanes), element)

@@ -6,7 +6,6 @@ from time import perf_counter
 
 import numpy as np
 from npukit.driver.device import ALIGNMENT, Device, DeviceError, Traced, error_text, read_counters, write_wide
-from npukit.isa.config import NpuConfig
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program, TensorInfo
 from npukit.isa.registers import ControlBit, address_of
@@ -14,7 +13,7 @@ from npukit.sim.bfloat16 import narrow, widen
 from npukit.sim.judge import judge_program, refuse
 from numpy.typing import NDArray
 
-__all__ = ["LoadedProgram", "RunRecord", "from_machine", "machine_dtype"]
+__all__ = ["LoadedProgram", "RunRecord", "from_machine"]
 
 
 @dataclass(frozen=True)
@@ -105,15 +104,10 @@ class LoadedProgram:
             return outputs, RunRecord(counters, finished - launched, host, events)
 
     def _output(self, tensor: TensorInfo) -> NDArray:
-        element = machine_dtype(self.program.config)
+        element = self.program.config.activation.storage
         raw = self.device.read_memory(self.base + tensor.address, tensor.layout.elements * np.dtype(element).itemsize)
         values = tensor.layout.from_dram(raw.view(element)).reshape(tensor.shape)
         return from_machine(values, tensor.dtype)
-
-
-def machine_dtype(config: NpuConfig) -> type:
-    """What an element is on the machine; bfloat16 as its bits."""
-    return np.int8 if config.dtype == "int8" else np.uint16
 
 
 def from_machine(values: NDArray, dtype: str) -> NDArray:

@@ -52,7 +52,7 @@ class Board:
 
     def clocked_for(self, config: NpuConfig) -> "Board":
         """The board with the clock that a configuration reaches."""
-        return replace(self, megahertz=self.bf16_megahertz) if config.dtype == "bf16" else self
+        return replace(self, megahertz=self.bf16_megahertz) if config.activation.floating else self
 
     @property
     def presets(self) -> list[str]:

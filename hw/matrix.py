@@ -11,10 +11,13 @@ from npukit.hw.engine import engine_members
 from npukit.hw.loops import LoopNest, ring
 from npukit.hw.memory import WordAddress, read_port, write_port
 from npukit.isa.config import NpuConfig
+from npukit.isa.formats import FLOATING, INTEGER
 from npukit.isa.instructions import ENGINES, Matrix
 from npukit.isa.timing import READ_LATENCY, Timing
 
 __all__ = ["MatrixEngine"]
+
+_ARRAYS = {INTEGER: SystolicArray, FLOATING: Bf16Array}
 
 _LOOPS = ("blocks", "channels", "kernel_height", "kernel_width", "height", "width")
 _STEP_LOOPS = 4
@@ -155,9 +158,8 @@ class MatrixEngine(wiring.Component):
         rows_left: Signal,
     ) -> None:  # fmt: skip
         """The array, and the read-modify-write of ACC behind it."""
-        size = self._config.array
-        bf16 = self._config.dtype == "bf16"
-        m.submodules.array = array = Bf16Array(size) if bf16 else SystolicArray(size)
+        size, floating = self._config.array, self._config.accumulator.floating
+        m.submodules.array = array = _ARRAYS[self._config.datapath](size)
         row = (size - rows_left)[: len(array.weights_row)]
         m.d.comb += [
             array.activations.eq(self.act.data),
@@ -184,12 +186,12 @@ class MatrixEngine(wiring.Component):
             self.acc_in.addresses.valid.eq(valid & ~late.fresh),
             self.acc_in.addresses.payload.eq(late.address),
         ]
-        add = Float32Adder.latency if bf16 else 1
+        add = Float32Adder.latency if floating else 1
         for column in range(size):
             old = self.acc_in.data.word_select(column, 32)
             new = array.sums.word_select(column, 32)
             total = Signal(32, name=f"total_{column}")
-            if bf16:
+            if floating:
                 m.submodules[f"accumulate_{column}"] = adder = Float32Adder()
                 m.d.comb += [adder.a.eq(new), adder.b.eq(old), total.eq(adder.total)]
             else:

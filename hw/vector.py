@@ -13,10 +13,13 @@ from npukit.hw.vector_base import VectorDatapath, is_one_of
 from npukit.hw.vector_loader import VectorLoader
 from npukit.hw.vector_stream import VectorStream
 from npukit.isa.config import NpuConfig
+from npukit.isa.formats import FLOATING, INTEGER
 from npukit.isa.instructions import ENGINES, TWO_SOURCE_OPERATIONS, Memory, Operation, Vector
 from npukit.isa.timing import Timing
 
 __all__ = ["VectorEngine"]
+
+_DATAPATHS = {INTEGER: Int8VectorDatapath, FLOATING: Bf16VectorDatapath}
 
 
 class _Result(data.Struct):
@@ -58,10 +61,9 @@ class VectorEngine(wiring.Component):
         """The front instruction has not started; a block of the running one streams; more of its blocks are to come."""
         blocks_left = Signal(9)
         block_begin, stream_done, free = Signal(), Signal(), Signal()
-        make_datapath = Int8VectorDatapath if config.dtype == "int8" else Bf16VectorDatapath
         m.submodules.loader = loader = VectorLoader(config)
         m.submodules.stream = words = VectorStream(config)
-        m.submodules.datapath = datapath = make_datapath(config)
+        m.submodules.datapath = datapath = _DATAPATHS[config.datapath](config)
         m.d.comb += [
             self.instructions.ready.eq(~waiting & loader.idle_next),
             issue.eq(self.instructions.valid & self.instructions.ready),

@@ -12,7 +12,7 @@ from npukit.hw.vector_windows import window_pass, window_slot_bits
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import LaneField, descriptor_lanes
 from npukit.isa.instructions import InstructionError, Operation
-from npukit.isa.timing import READ_LATENCY
+from npukit.isa.timing import READ_LATENCY, Timing
 
 __all__ = ["OPERANDS", "WINDOW", "VectorDatapath", "is_one_of", "lane_group_bits", "stream_cycle"]
 
@@ -259,8 +259,8 @@ class VectorDatapath(wiring.Component):
         word, tap_count = 8 * config.word_bytes, config.vector_taps
         slot_bits = window_slot_bits(config)
         banks = 1 << ceil_log2(tap_count)
-        # bf16 goes through one window row at a time
-        bank_bits, row_bits = exact_log2(banks), ceil_log2(config.max_window) if config.dtype == "int8" else 0
+        # a sweep goes through one window row at a time
+        bank_bits, row_bits = exact_log2(banks), 0 if Timing(config).sweeps else ceil_log2(config.max_window)
         returned, late = control.at(READ_LATENCY), control.at(WINDOW)
         window = returned.window
         row_in, row = window.row[:row_bits], late.window.row[:row_bits]

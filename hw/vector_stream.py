@@ -56,7 +56,7 @@ class VectorStream(wiring.Component):
         config, timing = self._config, Timing(self._config)
         front, run, control = self.front, self.run, self.control
         m.submodules.place = place = self._place(m)
-        m.submodules.window = window = (Sweeps if config.dtype == "bf16" else RowWindows)(config)
+        m.submodules.window = window = (Sweeps if timing.sweeps else RowWindows)(config)
 
         two, windowed, same_bank = Signal(), Signal(), Signal()
         reads_act, reads_acc = Signal(), Signal()
@@ -101,7 +101,7 @@ class VectorStream(wiring.Component):
             self.results.valid.eq(word_done),
             self.results.payload.eq(ring(run.out_offset, place.address[2], Mux(run.out_wrap, run.wrap, 0))),
         ]
-        if config.dtype == "bf16":
+        if timing.sweeps:
             m.d.comb += [place.keep.eq(window.keep), place.restore.eq(window.restore)]
         with m.If(self.streaming & turns):
             m.d.sync += late.eq(~late)
@@ -142,7 +142,7 @@ class VectorStream(wiring.Component):
 
     def _place(self, m: Module) -> LoopNest:
         """Loops over the results, one step a word, but where many grow together; addresses of a, b and the result."""
-        place = LoopNest(len(_LOOPS), 3, returns=self._config.dtype == "bf16")
+        place = LoopNest(len(_LOOPS), 3, returns=Timing(self._config).sweeps)
         m.d.comb += place.load.eq(self.start)
         for level, name in enumerate(_LOOPS):
             m.d.comb += [place.counts[level].eq(self.run[name]), place.once[level].eq(self.front[name] == 0)]

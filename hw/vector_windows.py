@@ -30,7 +30,8 @@ def window_pass(config: NpuConfig) -> data.StructLayout:
     first: nothing has been added yet.
     sum_place: bf16: which of the results that grow together.
     """
-    swept = {"sum_place": ceil_log2(Timing(config).sweep_words)} if config.dtype == "bf16" else {}
+    timing = Timing(config)
+    swept = {"sum_place": ceil_log2(timing.sweep_words)} if timing.sweeps else {}
     return data.StructLayout(
         {
             "read_window": 1,

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PRESETS", "ConfigError", "NpuConfig", "load_config", "preset"]
+from npukit.isa.formats import DATAPATHS, Datapath, NumberFormat
 
-DTYPES = ("int8", "bf16")
+__all__ = ["PRESETS", "ConfigError", "NpuConfig", "load_config", "preset"]
 
 
 class ConfigError(ValueError):
@@ -33,7 +33,7 @@ class NpuConfig:
     array: int = 16
     """Rows and columns of the systolic array, and elements of a word."""
     dtype: str = "int8"
-    """Element type: `int8` (int32 accumulators) or `bf16` (fp32 accumulators)."""
+    """The datapath: `int8` (int32 accumulators) or `bf16` (fp32 accumulators)."""
     act_depth: int = 1536
     """Words per bank of ACT, the activation memory."""
     act_banks: int = 8
@@ -69,8 +69,8 @@ class NpuConfig:
                 value = getattr(self, field.name)
                 if type(value) is not int:
                     raise ConfigError(f"{field.name} must be a whole number, not {value!r}")
-        if self.dtype not in DTYPES:
-            raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, not {self.dtype!r}")
+        if self.dtype not in DATAPATHS:
+            raise ConfigError(f"dtype must be one of {', '.join(DATAPATHS)}, not {self.dtype!r}")
         if not (_power_of_two(self.array) and 4 <= self.array <= 64):
             raise ConfigError(f"array must be a power of two from 4 to 64, not {self.array}")
         self._within("act_depth", 64, 32768)
@@ -101,9 +101,24 @@ class NpuConfig:
             raise ConfigError(f"{name} must be from {low} to {high}, not {value}")
 
     @property
+    def datapath(self) -> Datapath:
+        """What the machine computes with."""
+        return DATAPATHS[self.dtype]
+
+    @property
+    def activation(self) -> NumberFormat:
+        """Format of the elements of ACT."""
+        return self.datapath.activation
+
+    @property
+    def accumulator(self) -> NumberFormat:
+        """Format of the sums in ACC."""
+        return self.datapath.accumulator
+
+    @property
     def element_bytes(self) -> int:
         """Bytes of one activation or weight."""
-        return 1 if self.dtype == "int8" else 2
+        return self.activation.bytes
 
     @property
     def word_bytes(self) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from npukit.isa.config import NpuConfig
+from npukit.isa.formats import FLOATING, INTEGER, Datapath
 from npukit.isa.instructions import InstructionError, Memory, Operation, Vector
 from numpy.typing import NDArray
 
@@ -81,7 +82,7 @@ def _clamp_float(lane: int) -> tuple[LaneField, ...]:
     )
 
 
-_INT8: dict[Operation, tuple[LaneField, ...]] = {
+_INTEGER: dict[Operation, tuple[LaneField, ...]] = {
     Operation.REQUANTIZE: _clamp_int8(0),
     Operation.REQUANTIZE_FIXED: _clamp_int8(0),
     Operation.DEPTHWISE: _clamp_int8(0),
@@ -135,7 +136,7 @@ _INT8: dict[Operation, tuple[LaneField, ...]] = {
     Operation.FILL: (_whole("value", 0, "int32 for ACC; the low byte for ACT"),),
 }
 
-_BF16: dict[Operation, tuple[LaneField, ...]] = {
+_FLOATING: dict[Operation, tuple[LaneField, ...]] = {
     Operation.REQUANTIZE: _clamp_float(0),
     Operation.DEPTHWISE: _clamp_float(0),
     Operation.ADD: _clamp_float(0),
@@ -147,11 +148,16 @@ _BF16: dict[Operation, tuple[LaneField, ...]] = {
     Operation.FILL: (_whole("value", 0, "fp32, rounded to bf16 for ACT", is_float=True),),
 }
 
-_BLOCK: dict[Operation, tuple[str, ...]] = {
-    Operation.REQUANTIZE: ("bias", "multiplier"),
-    Operation.REQUANTIZE_FIXED: ("bias", "multiplier", "shift"),
-    Operation.DEPTHWISE: ("bias", "multiplier"),
-    Operation.DEPTHWISE_FIXED: ("bias", "multiplier", "shift"),
+_FIELDS = {INTEGER: _INTEGER, FLOATING: _FLOATING}
+
+_BLOCK: dict[Datapath, dict[Operation, tuple[str, ...]]] = {
+    INTEGER: {
+        Operation.REQUANTIZE: ("bias", "multiplier"),
+        Operation.REQUANTIZE_FIXED: ("bias", "multiplier", "shift"),
+        Operation.DEPTHWISE: ("bias", "multiplier"),
+        Operation.DEPTHWISE_FIXED: ("bias", "multiplier", "shift"),
+    },
+    FLOATING: {Operation.REQUANTIZE: ("bias",), Operation.DEPTHWISE: ("bias",)},
 }
 
 
@@ -164,7 +170,7 @@ def operations_of(config: NpuConfig) -> list[Operation]:
 
 
 def _table(config: NpuConfig) -> Mapping[Operation, tuple[LaneField, ...]]:
-    table = _INT8 if config.dtype == "int8" else _BF16
+    table = _FIELDS[config.datapath]
     if config.fma_fixed:
         return table
     return {one: fields for one, fields in table.items() if one not in _FIXED_SOURCES}
@@ -177,7 +183,7 @@ def descriptor_lanes(config: NpuConfig, operation: Operation) -> tuple[LaneField
         InstructionError: when the data type, or the configuration, has no such operation.
     """
     table = _table(config)
-    if operation in _FIXED_SOURCES and config.dtype == "int8" and not config.fma_fixed:
+    if operation in _FIELDS[config.datapath] and operation not in table:
         raise InstructionError(f"operation {operation.name} is not there with fma_fixed = 0")
     if operation not in table:
         raise InstructionError(f"operation {operation.name} is not defined for dtype {config.dtype}")
@@ -186,8 +192,7 @@ def descriptor_lanes(config: NpuConfig, operation: Operation) -> tuple[LaneField
 
 def block_parameters(config: NpuConfig, operation: Operation) -> tuple[str, ...]:
     """Names of the PAR words that each block of an operation reads before its taps."""
-    names = _BLOCK.get(operation, ())
-    return names[:1] if config.dtype == "bf16" else names
+    return _BLOCK[config.datapath].get(operation, ())
 
 
 def tap_words(config: NpuConfig, instruction: Vector) -> int:
@@ -260,7 +265,7 @@ def decode_descriptor(
 def pack_taps(config: NpuConfig, taps: NDArray) -> NDArray[np.uint32]:
     """Depthwise taps [positions, array] (int8, or bf16 as uint16) as PAR words uint32[words, array]."""
     per_lane = 4 // config.element_bytes
-    storage = np.uint8 if config.dtype == "int8" else np.uint16
+    storage = config.datapath.weight.storage
     raw = np.ascontiguousarray(taps).view(storage)
     words = -(-raw.shape[0] // per_lane)
     padded = np.zeros((words * per_lane, config.array), storage)
@@ -272,6 +277,6 @@ def pack_taps(config: NpuConfig, taps: NDArray) -> NDArray[np.uint32]:
 def unpack_taps(config: NpuConfig, words: NDArray[np.uint32], positions: int) -> NDArray:
     """The inverse of `pack_taps`: int8 (or bf16 as uint16) [positions, array]."""
     per_lane = 4 // config.element_bytes
-    storage = np.int8 if config.dtype == "int8" else np.uint16
+    storage = config.datapath.weight.storage
     flat = np.ascontiguousarray(words).view(storage).reshape(len(words), config.array, per_lane)
     return flat.transpose(0, 2, 1).reshape(-1, config.array)[:positions]

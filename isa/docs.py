@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from npukit.isa.assembly import assemble, disassemble
-from npukit.isa.config import DTYPES, PRESETS, ConfigError, NpuConfig
+from npukit.isa.config import PRESETS, ConfigError, NpuConfig
 from npukit.isa.descriptors import LaneField, block_parameters, descriptor_lanes, operations_of
+from npukit.isa.formats import DATAPATHS
 from npukit.isa.instructions import (
     INSTRUCTION_BITS,
     OPCODE_FIELD,
@@ -274,7 +275,7 @@ def _operation(operation: Operation) -> Iterator[str]:
     window = ", a window" if operation in WINDOW_OPERATIONS else ""
     yield f"Code {operation.value}; {sources}{window}; {ways_of(operation)}."
     yield ""
-    for dtype in DTYPES:
+    for dtype in DATAPATHS:
         config = NpuConfig(dtype=dtype)
         try:
             fields = descriptor_lanes(config, operation)

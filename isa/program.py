@@ -237,8 +237,6 @@ _HEAD = (
     "captured", "aliases",
 )  # fmt: skip
 _ROLES = ("input", "output", "internal")
-_DTYPES = {"int8": ("int8", "uint8"), "bf16": ("float32",)}
-"""What the framework's tensors may be, by the machine's data type."""
 _MOST_HEAD = 1 << 25
 """Bytes of a head; read as JSON, they take up to 24 times as much memory."""
 _INDEX_BYTES = 48
@@ -300,14 +298,13 @@ def _read_layout(value: Any, place: str) -> Layout:
 
 def _read_tensors(config: NpuConfig, dram_bytes: int, value: Any) -> tuple[TensorInfo, ...]:
     names = [one.name for one in fields(TensorInfo)]
-    dtypes = _DTYPES[config.dtype]
-    low, high = (-128, 127) if config.dtype == "int8" else (0, (1 << 16) - 1)
+    dtypes, pads = config.datapath.tensor_types, config.activation.stored
     found: dict[str, TensorInfo] = {}
     for number, entry in enumerate(schema.items(value, "tensors")):
         place = f"tensors[{number}]"
         raw = schema.record(entry, names, place, optional=("flip",))
         layout = _read_layout(raw["layout"], f"{place}.layout")
-        schema.whole(layout.pad, low, high, place, "layout.pad")
+        schema.whole(layout.pad, pads[0], pads[-1], place, "layout.pad")
         tensor = TensorInfo(
             name=schema.text(raw["name"], place, "name"),
             role=schema.one_of(raw["role"], _ROLES, place, "role"),
@@ -374,7 +371,7 @@ def _read_captured(config: NpuConfig, value: Any) -> dict[str, tuple[tuple[int, 
         shape = schema.shape(shape, place, "shape")
         if prod(view) != prod(shape) or len(shape) > _MOST_DIMS:
             raise SchemaError(f"{place} has the view {view} and the shape {shape}")
-        found[name] = (view, shape, schema.one_of(dtype, _DTYPES[config.dtype], place, "dtype"))
+        found[name] = (view, shape, schema.one_of(dtype, config.datapath.tensor_types, place, "dtype"))
     return found
 
 

@@ -6,6 +6,7 @@
 from dataclasses import dataclass
 
 from npukit.isa.config import NpuConfig
+from npukit.isa.formats import FLOATING, INTEGER
 
 __all__ = [
     "ADDER_LATENCY",
@@ -37,20 +38,42 @@ TABLE_LOAD_CYCLES = 64
 
 
 @dataclass(frozen=True)
+class _Latencies:
+    """Cycles that follow from a datapath: from row to row of the array, of a product, of the addition to ACC, of
+    VECTOR without and for each tap of a pass."""
+
+    row: int
+    product: int
+    accumulate: int
+    vector: int
+    tap: int
+
+
+_LATENCIES = {
+    INTEGER: _Latencies(row=1, product=2, accumulate=4, vector=20, tap=0),
+    FLOATING: _Latencies(row=ADDER_LATENCY, product=3, accumulate=9, vector=20, tap=ADDER_LATENCY),
+}
+
+
+@dataclass(frozen=True)
 class Timing:
     """Cycle constants that follow from a configuration."""
 
     config: NpuConfig
 
     @property
+    def _latencies(self) -> _Latencies:
+        return _LATENCIES[self.config.datapath]
+
+    @property
     def row_latency(self) -> int:
         """Cycles by which a partial sum in row r + 1 of the array trails row r."""
-        return 1 if self.config.dtype == "int8" else ADDER_LATENCY
+        return self._latencies.row
 
     @property
     def product_latency(self) -> int:
         """Cycles from an activation at a processing element to its product."""
-        return 2 if self.config.dtype == "int8" else 3
+        return self._latencies.product
 
     @property
     def matrix_latency(self) -> int:
@@ -69,7 +92,7 @@ class Timing:
     @property
     def accumulate_latency(self) -> int:
         """H: cycles from the ACC read address of a word to the cycle after its write."""
-        return 4 if self.config.dtype == "int8" else 9
+        return self._latencies.accumulate
 
     @property
     def vector_latency(self) -> int:
@@ -78,16 +101,21 @@ class Timing:
         bf16: six cycles up to the products, the additions of a pass one after the other, and 14 for multiplication,
         addition, limits, collection and rounding.
         """
-        return 20 if self.config.dtype == "int8" else 20 + ADDER_LATENCY * self.config.vector_taps
+        return self._latencies.vector + self._latencies.tap * self.config.vector_taps
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether a sum waits for its last addition, so that window operations add to many results in turn."""
+        return self._latencies.tap > 0
 
     @property
     def sweep_cycles(self) -> int:
-        """D: bf16: least cycles from a pass of a window operation to the next one that adds to the same sum."""
+        """D: with sweeps: least cycles from a pass of a window operation to the next one that adds to the same sum."""
         return ADDER_LATENCY * self.config.vector_taps + 2
 
     @property
     def sweep_words(self) -> int:
-        """K: bf16: most result words of a window operation whose sums grow together."""
+        """K: with sweeps: most result words of a window operation whose sums grow together."""
         return 1 << (self.sweep_cycles - 1).bit_length()
 
     @property

@@ -15,9 +15,6 @@ __all__ = ["Bf16Datapath"]
 class Bf16Datapath:
     """bfloat16 elements as uint16, float32 accumulators."""
 
-    element = np.uint16
-    accumulator = np.float32
-
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
 

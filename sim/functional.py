@@ -16,6 +16,7 @@ from npukit.isa.descriptors import (
     descriptor_words,
     parameter_words,
 )
+from npukit.isa.formats import FLOATING, INTEGER, Datapath
 from npukit.isa.instructions import Instruction, Load, Matrix, Memory, Operation, Store, Vector
 from npukit.sim.addressing import Operand, bank_depth, boxes, dram_operand, operands
 from npukit.sim.bf16_datapath import Bf16Datapath
@@ -32,13 +33,8 @@ class FunctionalError(RuntimeError):
     """An instruction that cannot be executed: an address outside of a memory."""
 
 
-class Datapath(Protocol):
-    """What depends on the data type."""
-
-    element: type
-    """Of ACT and WGT."""
-    accumulator: type
-    """Of ACC."""
+class DatapathModel(Protocol):
+    """What depends on the datapath."""
 
     def pad(self, value: int) -> np.generic:
         """LOAD's border as an element."""
@@ -57,6 +53,9 @@ class Datapath(Protocol):
         ...
 
 
+_DATAPATHS: dict[Datapath, Callable[[NpuConfig], DatapathModel]] = {INTEGER: Int8Datapath, FLOATING: Bf16Datapath}
+
+
 class FunctionalSimulator:
     """Memories of one machine and the execution of instructions on them.
 
@@ -70,8 +69,8 @@ class FunctionalSimulator:
     def __init__(self, config: NpuConfig, dram: NDArray[np.uint8]) -> None:
         self.config = config
         self.dram = dram
-        self._datapath: Datapath = Int8Datapath(config) if config.dtype == "int8" else Bf16Datapath(config)
-        element, accumulator = self._datapath.element, self._datapath.accumulator
+        self._datapath = _DATAPATHS[config.datapath](config)
+        element, accumulator = config.activation.storage, config.accumulator.storage
         dtypes = {Memory.ACT: element, Memory.WGT: element, Memory.ACC: accumulator, Memory.PAR: np.uint32}
         self._memories: dict[Memory, NDArray] = {
             memory: np.zeros((*bank_depth(config, memory), config.array), dtype) for memory, dtype in dtypes.items()

@@ -18,9 +18,6 @@ _EXACT_CHUNK = 1024
 class Int8Datapath:
     """int8 elements, int32 accumulators."""
 
-    element = np.int8
-    accumulator = np.int32
-
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
 

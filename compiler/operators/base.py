@@ -60,7 +60,7 @@ class Context:
     @property
     def floats(self) -> bool:
         """Whether float tensors run on the machine, in bfloat16, and not quantised ones."""
-        return self.config.dtype == "bf16"
+        return self.config.activation.floating
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,8 @@
 """allocate: addresses for every buffer on chip and every tensor in DRAM."""
 
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -126,42 +129,57 @@ def _aligned(size: int) -> int:
     return -(-size // _DRAM_ALIGNMENT) * _DRAM_ALIGNMENT
 
 
-def _place(segments: list[_Segment], words: int, depth: int, limit: int) -> tuple[int, int] | None:
-    """(latest use of what lies there, offset) of the best place in a bank that was not used after `limit`, or None."""
+def _place(segments: Sequence[_Segment], words: int, depth: int, limit: int) -> tuple[int, int] | None:
+    """(latest use of what lies there, offset) of the best place in a bank that was not used after `limit`, or None.
+
+    The least recently used place is best; of several, the first. `segments` lie in order and do not overlap, so that
+    a place at rising offsets is a window that moves over them; of those in the window, `latest` keeps the ones that no
+    later one outlives, in order.
+    """
+    if not _has_room(segments, words, depth, limit):
+        return None
     best: tuple[int, int] | None = None
-    starts = {0, *[segment.high for segment in segments], *[segment.low - words for segment in segments]}
-    spans = [(segment.last, segment.low, segment.high) for segment in segments]
-    spans.sort(reverse=True)
-    for start in starts:
+    latest: deque[_Segment] = deque()
+    coming = 0
+    for start in sorted({0, *[segment.high for segment in segments], *[segment.low - words for segment in segments]}):
         end = start + words
-        if start < 0 or end > depth:
+        if start < 0:
             continue
-        for last, low, high in spans:
-            if low < end and high > start:
-                latest = last
-                break
-        else:
-            latest = -1
-        if latest < limit or latest == limit and (best is None or start < best[1]):
-            best, limit = (latest, start), latest
+        if end > depth:
+            break
+        while coming < len(segments) and segments[coming].low < end:
+            while latest and latest[-1].last <= segments[coming].last:
+                latest.pop()
+            latest.append(segments[coming])
+            coming += 1
+        while latest and latest[0].high <= start:
+            latest.popleft()
+        use = latest[0].last if latest else -1
+        if use < limit or use == limit and best is None:
+            best, limit = (use, start), use
     return best
 
 
-def _take(segments: list[_Segment], new: _Segment) -> list[Buffer]:
-    """Put a segment in its place; what it covers is cut back. Returns the owners that it covers."""
-    covered: list[Buffer] = []
-    kept: list[_Segment] = []
+def _has_room(segments: Sequence[_Segment], words: int, depth: int, limit: int) -> bool:
+    """Whether there are so many words in a row that were not used after `limit`."""
+    start = 0
     for segment in segments:
-        if segment.low >= new.high or segment.high <= new.low:
-            kept.append(segment)
-            continue
-        covered.append(segment.owner)
-        if segment.low < new.low:
-            kept.append(_Segment(segment.low, new.low, segment.owner, segment.last))
-        if segment.high > new.high:
-            kept.append(_Segment(new.high, segment.high, segment.owner, segment.last))
-    segments[:] = [*kept, new]
-    return covered
+        if segment.last > limit:
+            if segment.low - start >= words:
+                return True
+            start = segment.high
+    return depth - start >= words
+
+
+def _take(segments: list[_Segment], new: _Segment) -> list[Buffer]:
+    """Put a segment in its place; what it covers is cut back. Returns the owners that it covers, in order."""
+    begin = bisect_right(segments, new.low, key=lambda one: one.high)
+    end = bisect_left(segments, new.high, begin, key=lambda one: one.low)
+    covered = segments[begin:end]
+    left = [_Segment(one.low, new.low, one.owner, one.last) for one in covered[:1] if one.low < new.low]
+    right = [_Segment(new.high, one.high, one.owner, one.last) for one in covered[-1:] if one.high > new.high]
+    segments[begin:end] = [*left, new, *right]
+    return [one.owner for one in covered]
 
 
 def _dram_lives(subgraph: Subgraph, plan: Plan) -> dict[str, tuple[int, int]]:

@@ -324,7 +324,7 @@ class Builder:
 
     def _element(self, value: float) -> int:
         """A number as the bits of an element."""
-        return int(value) & 0xFF if self.config.dtype == "int8" else int(narrow(np.array(value, np.float32)))
+        return int(narrow(np.array(value, np.float32))) if self.config.activation.floating else int(value) & 0xFF
 
     def fill_part(
         self, buffer: Buffer, value: float, start: int, counts: tuple[int, int, int], strides: tuple[int, int]

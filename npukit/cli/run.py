@@ -182,7 +182,7 @@ def _run(options: argparse.Namespace) -> int:
             if session.compilation is not None:
                 reference = session.compilation.source
             assert reference is not None
-            if session.config.dtype == "bf16" and session.programs:
+            if session.config.activation.floating and session.programs:
                 comparison = compare_floats(session, inputs, outputs)
             else:
                 comparison = compare(session, Oracle(reference), inputs, outputs)

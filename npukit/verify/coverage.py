@@ -58,7 +58,7 @@ _SPECIAL = ("zero", "negative_zero", "subnormal", "infinity", "nan")
 @cache
 def common_items(config: NpuConfig) -> tuple[str, ...]:
     """Items that random programs hit again and again."""
-    floats = config.dtype == "bf16"
+    floats = config.activation.floating
     return (
         *(f"operation_{one.name}" for one in operations_of(config)),
         *(f"load_{memory.name}" for memory in (Memory.ACT, Memory.WGT, Memory.PAR)),
@@ -150,7 +150,7 @@ def cover(made: RandomProgram, schedule: Schedule, observed: set[str], after: ND
     seen |= flow_points(config, instructions, schedule)
     seen |= placement_points(config, made.placement, instructions, made.memory.size)
     _cover_program(config, instructions, accesses, schedule, seen)
-    if config.dtype == "bf16":
+    if config.activation.floating:
         read, stored = made.memory.view(np.uint16), after.view(np.uint16)
         seen.update(_special_values("read", read))
         seen.update(_special_values("stored", stored[stored != read]))
@@ -257,7 +257,7 @@ def _cover_vector(config: NpuConfig, one: Vector, seen: set[str]) -> None:
             seen.add("trait_window_step")
         if one.window_width > config.vector_taps:
             seen.add("trait_window_wider_than_taps")
-        if config.dtype == "bf16":
+        if Timing(config).sweeps:
             _cover_sweeps(config, one, seen)
 
 

@@ -194,7 +194,7 @@ class _Generator:
 
     def _kinds(self, generator: np.random.Generator, size: int) -> NDArray[np.uint8]:
         random = self.random
-        if self.config.dtype == "bf16":
+        if self.config.activation.floating:
             # each stretch of one kind
             parts = [random_halves(generator, _STRETCH) for _ in range(-(-size // (2 * _STRETCH)))]
             return np.concatenate(parts).view(np.uint8)[:size].copy()
@@ -318,7 +318,7 @@ class _Generator:
                 wide = units if memory is Memory.PAR else 1
                 self._fill(arena, wide)
         for arena in arenas[Memory.ACC]:
-            values = {"value": self._accumulator()} if self.config.dtype == "int8" else {}
+            values = {} if self.config.accumulator.floating else {"value": self._accumulator()}
             wish = Wish(
                 Vector,
                 {

@@ -378,7 +378,7 @@ class InstructionMaker:
             loops["window_step"] = "width"
         counts = self._counts(wish, {"blocks": 3, "height": 4, "width": 9}, loops)
         window = self._window(wish, max(counts.values()) > _LARGE) if windowed else {}
-        if windowed and self.config.dtype == "bf16" and random.random() < 0.5 and not given.keys() & set(grid):
+        if windowed and Timing(self.config).sweeps and random.random() < 0.5 and not given.keys() & set(grid):
             counts["height"], counts["width"] = self._swept()
         if windowed and window["window_width"] > 4 and not given.keys() & set(grid):
             counts |= {"height": 1, "width": 2}

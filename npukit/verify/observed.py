@@ -68,7 +68,7 @@ def _ends(field: LaneField) -> dict[str, int]:
 
 
 def _block_ends(config: NpuConfig, operation: Operation, name: str) -> dict[str, int]:
-    if config.dtype == "bf16" or (name == "multiplier" and operation not in _FIXED):
+    if config.activation.floating or (name == "multiplier" and operation not in _FIXED):
         return _FLOATS
     if name == "shift":
         return {str(value): value for value in _SHIFTS}
@@ -110,7 +110,7 @@ def value_items(config: NpuConfig) -> list[str]:
         f"{one.name} low above high" for one in there if "low" in {lane.name for lane in descriptor_lanes(config, one)}
     ]
     found += [f"{one.name} of many results" for one in there if one in _COMPUTING]
-    if config.dtype == "bf16":
+    if config.activation.floating:
         return found
     found += [f"sum_{name} {end}" for name in _TOTALS for end in _ENDS]
     found.append("column of the array at its greatest sum")
@@ -126,7 +126,7 @@ def value_items(config: NpuConfig) -> list[str]:
 
 def total_points(config: NpuConfig) -> dict[str, tuple[str, int]]:
     """Name -> (sum, what it comes to exactly), where chance seldom brings it there."""
-    if config.dtype == "bf16":
+    if config.activation.floating:
         return {}
     return {
         f"sum_{name} {end}": (name, total)
@@ -137,7 +137,7 @@ def total_points(config: NpuConfig) -> dict[str, tuple[str, int]]:
 
 def value_unreachable(config: NpuConfig) -> dict[str, str]:
     """Sums that cannot leave their width -> why."""
-    if config.dtype == "bf16":
+    if config.activation.floating:
         return {}
     most = config.max_window**2 << 14
     return {
@@ -159,7 +159,7 @@ class Observer:
 
     def execute(self, machine: FunctionalSimulator, instruction: Instruction) -> None:
         """Let the machine execute an instruction, and look on."""
-        if isinstance(instruction, Matrix) and self.config.dtype == "int8":
+        if isinstance(instruction, Matrix) and not self.config.accumulator.floating:
             self._matrix(machine, instruction)
             return
         if isinstance(instruction, Vector):
@@ -210,7 +210,7 @@ class Observer:
         blocks = words[head:].reshape(vector.blocks, parameter_words(config, vector), config.array)
         for place, name in enumerate(names):
             self._block_word(operation, name, blocks[:, place])
-        if config.dtype == "bf16":
+        if config.activation.floating:
             return
         if operation is Operation.CONVERT and vector.a_memory.name == "ACC":
             values = machine.read(found["a"]).astype(np.int64)

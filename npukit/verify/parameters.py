@@ -56,7 +56,7 @@ def parameter_image(
 
 
 def _taps(config: NpuConfig, generator: np.random.Generator, taps: int, style: str) -> NDArray[np.uint32]:
-    if config.dtype == "bf16":
+    if config.activation.floating:
         return pack_taps(config, random_halves(generator, taps * config.array).reshape(-1, config.array))
     values = generator.integers(-128, 128, (taps, config.array)).astype(np.int8)
     if style == "ends":
@@ -72,7 +72,7 @@ def _block_word(
     shape = (1, config.array)
     if style == "any":
         return generator.integers(0, 1 << 32, shape, np.uint32)
-    if config.dtype == "bf16":
+    if config.activation.floating:
         return random_floats(generator, config.array).reshape(shape)
     fixed = operation in (Operation.REQUANTIZE_FIXED, Operation.DEPTHWISE_FIXED)
     if name == "bias":
@@ -177,7 +177,7 @@ def _limits(
     both = {field.name: field for field in fields if field.name in ("low", "high")}
     if not both:
         return {}
-    if config.dtype == "bf16":
+    if config.activation.floating:
         if random.random() >= 0.7:
             return {}
         pairs = [(-6.0, 6.0), (0.0, np.inf), (-np.inf, np.inf), (np.nan, np.nan)]
@@ -275,7 +275,7 @@ def _sharp(random: Random) -> int:
 def _float_field(
     config: NpuConfig, random: Random, generator: np.random.Generator, field: LaneField, style: str
 ) -> int:
-    if config.dtype == "bf16":
+    if config.activation.floating:
         return int(random_floats(generator, 1)[0])
     if style == "ends":
         return random.choice(SPECIAL)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import encode_descriptor
+from npukit.isa.formats import FLOATING, INTEGER
 from npukit.isa.instructions import End, Instruction, Load, Matrix, Memory, Operation, Store, Vector
 from npukit.isa.timing import TABLE_LOAD_CYCLES
 from npukit.sim.addressing import bank_depth, operands
@@ -70,8 +71,8 @@ def read_back(config: NpuConfig, written: WrittenWords, acc: NDArray) -> ReadBac
     lookup table. bf16: ACC comes rounded, and less what it should be, `acc`: what rounding hides is then seen. There,
     a column of weights with a NaN or infinity is NaN whole, and PAR is seen through what uses it.
     """
-    make = _Int8ReadBack if config.dtype == "int8" else _Bf16ReadBack
-    return make(config, written, acc).program()
+    make = {INTEGER: _Int8ReadBack, FLOATING: _Bf16ReadBack}
+    return make[config.datapath](config, written, acc).program()
 
 
 class _ReadBack:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from npukit.compiler import strategy
 from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import QuantizedTensor, Subgraph
-from npukit.compiler.passes.allocate import AllocatePass, Allocation, DoesNotFit
+from npukit.compiler.passes.allocate import AllocatePass, Allocation, DoesNotFit, _place, _Segment
 from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.pipeline import compile_model
 from npukit.compiler.strategy import LEVELS
@@ -225,3 +225,25 @@ def test_without_kept_buffers(graphs, monkeypatch) -> None:
         PRESETS["int8-4x4"], act_depth=128, act_banks=2, wgt_depth=64, acc_depth=16, acc_banks=1, par_depth=32
     )
     graphs.agree(graph.model(), config)
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_best_place_of_a_bank(data) -> None:
+    """Against every place there is: least recently used, then first, and none that was used after the limit."""
+    depth = data.draw(st.integers(1, 40))
+    cuts = sorted(data.draw(st.sets(st.integers(0, depth), max_size=12)))
+    gaps = data.draw(st.lists(st.booleans(), min_size=len(cuts), max_size=len(cuts)))
+    owner = Buffer(Memory.ACT, 1, "owner")
+    segments = [
+        _Segment(low, high, owner, data.draw(st.integers(0, 6)))
+        for low, high, gap in zip(cuts, cuts[1:], gaps, strict=False)
+        if not gap
+    ]
+    words, limit = data.draw(st.integers(1, depth)), data.draw(st.integers(-1, 7))
+    used = np.full(depth, -1)
+    for one in segments:
+        used[one.low : one.high] = one.last
+    places = [(int(used[start : start + words].max()), start) for start in range(depth - words + 1)]
+    expected = min((place for place in places if place[0] <= limit), default=None)
+    assert _place(segments, words, depth, limit) == expected

@@ -7,7 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from random import Random
 
-from npukit.isa.config import DTYPES, PRESETS, NpuConfig
+from npukit.isa.config import PRESETS, NpuConfig
+from npukit.isa.formats import DATAPATHS
 
 from .case import Outcome, Result, WrongResult, answer_of, run_command
 from .mutate import change_bytes, change_number, odd_number
@@ -71,7 +72,7 @@ class Configurations:
         values = random.choice(list(PRESETS.values())).to_dict()
         for name in random.sample(_NAMES, random.randint(0, 3)):
             value = values[name]
-            values[name] = random.choice(DTYPES) if isinstance(value, str) else change_number(random, value)
+            values[name] = random.choice(list(DATAPATHS)) if isinstance(value, str) else change_number(random, value)
             if random.random() < 0.3 and isinstance(value, int):
                 values[name] = max(1, value // random.choice([2, 4, 8, 16, 64]))
         kept = random.sample(_NAMES, random.randint(1, len(_NAMES)))
