@@ -2,24 +2,29 @@
 
 import gc
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, cast
 
 import onnx
 from npukit.compiler.artifact import build_artifact
 from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import Subgraph
+from npukit.compiler.passes.allocate import AllocatePass, Allocation
+from npukit.compiler.passes.base import Pass, PassRunner
 from npukit.compiler.passes.eliminate import EliminatePass
+from npukit.compiler.passes.emit import EmitPass
 from npukit.compiler.passes.fold import FoldPass
-from npukit.compiler.passes.importer import ImportPass, load_model, with_shapes
+from npukit.compiler.passes.importer import Imported, ImportPass, load_model
+from npukit.compiler.passes.interleave import InterleavePass
 from npukit.compiler.passes.lower import LowerPass
 from npukit.compiler.passes.normalise import NormalisePass
 from npukit.compiler.passes.partition import Partition, PartitionPass
+from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.search import Search, search_on
 from npukit.compiler.strategy import Fitted, first_that_fits
+from npukit.compiler.tasks import Plan
 from npukit.compiler.verify import (
     verify_partition,
     verify_program,
@@ -30,21 +35,15 @@ from npukit.isa.program import Program
 
 __all__ = ["OPTIMIZE", "PASSES", "Compilation", "check_model", "compile_model"]
 
-_T = TypeVar("_T")
-
-PASSES = (
-    "import",
-    "normalise",
-    "partition",
-    "lower",
-    "eliminate",
-    "fold",
-    "schedule",
-    "interleave",
-    "allocate",
-    "emit",
-)
-
+PASSES: tuple[str, ...] = tuple(
+    one.name
+    for one in (
+        ImportPass, NormalisePass, PartitionPass, LowerPass, EliminatePass, FoldPass, SchedulePass, InterleavePass,
+        AllocatePass, EmitPass,
+    )
+)  # fmt: skip
+"""Names of the passes. Those up to `fold` make one thing of the model; the others, which `strategy.fit` runs, a program
+of each subgraph, and they run again, with other options, where a program does not fit."""
 
 OPTIMIZE = (0, 1, 2)
 """Levels of optimisation: fast, the default, and a search."""
@@ -54,28 +53,53 @@ OPTIMIZE = (0, 1, 2)
 class Compilation:
     """What compiling a model made: the artifact, and every stage before it by the pass's name.
 
-    `source` is the model with its input shapes fixed, which is what the oracle runs.
+    Attributes:
+        config: what it is compiled for.
+        stages: what each pass made, and, of those that each subgraph has its own of, a tuple.
+        seconds: how long each pass took in all of its runs.
+        artifact: the compiled model, if no pass was named as the last.
     """
 
     config: NpuConfig
-    source: onnx.ModelProto
     stages: dict[str, object] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     artifact: onnx.ModelProto | None = None
 
     @property
+    def source(self) -> onnx.ModelProto:
+        """The model with its input shapes fixed, which is what the oracle runs."""
+        return cast(Imported, self.stages[ImportPass.name]).source
+
+    @property
     def partition(self) -> Partition:
         """The split into accelerated and staying nodes."""
-        stage = self.stages["partition"]
-        assert isinstance(stage, Partition)
-        return stage
+        return cast(Partition, self.stages[PartitionPass.name])
+
+    @property
+    def subgraphs(self) -> tuple[Subgraph, ...]:
+        """The accelerated subgraphs, as the last of the passes over them left them."""
+        made = [one.name for one in (FoldPass, EliminatePass, LowerPass) if one.name in self.stages]
+        return cast(tuple[Subgraph, ...], self.stages[made[0]])
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The tasks of each subgraph, in the order in which they were made."""
+        return cast(tuple[Plan, ...], self.stages[SchedulePass.name])
+
+    @property
+    def interleaved(self) -> tuple[Plan, ...]:
+        """The tasks of each subgraph, in the order in which they run."""
+        return cast(tuple[Plan, ...], self.stages[InterleavePass.name])
+
+    @property
+    def allocations(self) -> tuple[Allocation, ...]:
+        """Where everything of each subgraph lies."""
+        return cast(tuple[Allocation, ...], self.stages[AllocatePass.name])
 
     @property
     def programs(self) -> tuple[Program, ...]:
         """One program per accelerated subgraph."""
-        stage = self.stages["emit"]
-        assert isinstance(stage, tuple)
-        return stage
+        return cast(tuple[Program, ...], self.stages[EmitPass.name])
 
 
 def check_model(
@@ -159,55 +183,56 @@ def _compile(
     proto = load_model(source)
     if any(node.op_type == "EPContext" for node in proto.graph.node):
         raise CompileError("the model is compiled already: it has an EPContext node")
-    result = Compilation(config, proto)
+    run, result = PassRunner(progress), Compilation(config)
 
-    def step(name: str, run: Callable[[], _T]) -> _T:
-        progress(name)
-        start = time.perf_counter()
-        result.stages[name] = made = run()
-        result.seconds[name] = time.perf_counter() - start
-        return made
+    def check(partition: Partition) -> None:
+        verify_partition(partition)
+        if all_nodes and partition.fallback:
+            raise CompileError(_staying(partition))
 
-    imported = step("import", lambda: ImportPass(shapes or {}).run(proto))
-    result.source = with_shapes(proto, shapes or {})
-    if stop_after == "import":
-        return result
-    model = step("normalise", lambda: NormalisePass().run(imported))
-    if stop_after == "normalise":
-        return result
-
-    def partition() -> Partition:
-        made = PartitionPass(config, result.source, min_macs).run(model)
-        verify_partition(made)
-        if all_nodes and made.fallback:
-            raise CompileError(_staying(made))
-        return made
-
-    split = step("partition", partition)
-    if stop_after == "partition":
-        return result
-
-    subgraphs = step("lower", lambda: _verified(LowerPass().run(split)))
-    if stop_after == "lower":
-        return result
-
-    needed = step("eliminate", lambda: _verified(EliminatePass().run(subgraphs)))
-    if stop_after == "eliminate":
-        return result
-
-    folded = step("fold", lambda: _verified(FoldPass(config).run(needed)))
-    if stop_after == "fold":
-        return result
-    _back_end(result, step, folded, stop_after, optimize, search)
+    made: Any = proto
+    for one, verify in _front_end(config, shapes or {}, min_macs, check):
+        result.stages[one.name] = made = run(one, made, verify)
+        result.seconds = run.seconds
+        if stop_after == one.name:
+            return result
+    fitted = [_back_end(config, subgraph, optimize, search, run) for subgraph in result.subgraphs]
+    back: dict[str, tuple[object, ...]] = {
+        SchedulePass.name: tuple(one.plan for one in fitted),
+        InterleavePass.name: tuple(one.mixed for one in fitted),
+        AllocatePass.name: tuple(one.allocation for one in fitted),
+        EmitPass.name: tuple(one.program for one in fitted),
+    }
+    last = EmitPass.name if stop_after is None else stop_after
+    names = PASSES[: PASSES.index(last) + 1]
+    result.stages |= {name: stage for name, stage in back.items() if name in names}
+    result.seconds = {name: run.seconds.get(name, 0.0) for name in names}
     if stop_after is None:
-        result.artifact = build_artifact(proto, split, folded, result.programs)
+        result.artifact = build_artifact(proto, result.partition, result.subgraphs, result.programs)
     return result
 
 
-def _verified(subgraphs: tuple[Subgraph, ...]) -> tuple[Subgraph, ...]:
+def _front_end(
+    config: NpuConfig, shapes: Mapping[str, Sequence[int]], min_macs: int, check: Callable[[Partition], None]
+) -> Sequence[tuple[Pass[Any, Any], Callable[[Any], object]]]:
+    """The passes over the model and over its subgraphs, in their order, each with a check of what it made."""
+    return (
+        (ImportPass(shapes), _nothing),
+        (NormalisePass(), _nothing),
+        (PartitionPass(config, min_macs), check),
+        (LowerPass(), _verify_subgraphs),
+        (EliminatePass(), _verify_subgraphs),
+        (FoldPass(config), _verify_subgraphs),
+    )
+
+
+def _nothing(made: object) -> None:
+    """Its pass makes only what its libraries have checked."""
+
+
+def _verify_subgraphs(subgraphs: tuple[Subgraph, ...]) -> None:
     for subgraph in subgraphs:
         verify_subgraph(subgraph)
-    return subgraphs
 
 
 def _staying(partition: Partition) -> str:
@@ -215,31 +240,11 @@ def _staying(partition: Partition) -> str:
     return f"{len(nodes)} node(s) cannot run on the accelerator, and there is to be no fallback: {'; '.join(nodes)}"
 
 
-def _back_end(
-    result: Compilation, step: Callable, subgraphs: tuple[Subgraph, ...], stop_after: str | None, optimize: int,
-    search: Search,
-) -> None:  # fmt: skip
-    config = result.config
-
-    def schedule(subgraph: Subgraph) -> Fitted:
-        # how much is kept and mixed depends on what the allocation makes of it
-        fitted = first_that_fits(config, subgraph, optimize)
-        return fitted if optimize < 2 else search_on(config, subgraph, fitted, search)
-
-    fitted = step("schedule", lambda: [schedule(subgraph) for subgraph in subgraphs])
-    result.stages["schedule"] = tuple(one.plan for one in fitted)
-    if stop_after == "schedule":
-        return
-    step("interleave", lambda: tuple(one.mixed for one in fitted))
-    if stop_after == "interleave":
-        return
-    step("allocate", lambda: tuple(one.allocation for one in fitted))
-    if stop_after == "allocate":
-        return
-
-    def emit() -> tuple[Program, ...]:
-        for one in fitted:
-            verify_program(one.program)
-        return tuple(one.program for one in fitted)
-
-    step("emit", emit)
+def _back_end(config: NpuConfig, subgraph: Subgraph, optimize: int, search: Search, run: PassRunner) -> Fitted:
+    """A subgraph's program. How much is kept on chip and interleaved depends on what the allocation makes of it."""
+    fitted = first_that_fits(config, subgraph, optimize, run)
+    if optimize == 2:
+        fitted = search_on(config, subgraph, fitted, search, run)
+    with run.timed(EmitPass.name):
+        verify_program(fitted.program)
+    return fitted

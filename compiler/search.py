@@ -14,6 +14,7 @@ from pathlib import Path
 from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import ConvLayer, Subgraph
 from npukit.compiler.passes.allocate import DoesNotFit
+from npukit.compiler.passes.base import PassRunner
 from npukit.compiler.schedule.conv import pieces
 from npukit.compiler.strategy import Fitted, Strategy, fit
 from npukit.compiler.tiling import ConvShape, ConvTiling, best_tilings
@@ -50,10 +51,10 @@ class Search:
     progress: Callable[[str], None] = lambda _: None
 
 
-def search_on(config: NpuConfig, subgraph: Subgraph, first: Fitted, search: Search) -> Fitted:
+def search_on(config: NpuConfig, subgraph: Subgraph, first: Fitted, search: Search, run: PassRunner) -> Fitted:
     """The best that is found, or `first`."""
     best = _cycles(config, first), first
-    tilings = _search_tilings(config, subgraph, search)
+    tilings = _search_tilings(config, subgraph, search, run)
     content = first.program.to_bytes() + search.version.encode()
     known = _Measured.open(search, content)
     trials = [(strategy, chosen) for strategy in _GRID for chosen in ((tilings, {}) if tilings else ({},))]
@@ -66,7 +67,7 @@ def search_on(config: NpuConfig, subgraph: Subgraph, first: Fitted, search: Sear
         before = known.get(name, 0)
         if before is None or before >= best[0]:
             continue
-        fitted = _try(config, subgraph, strategy, chosen)
+        fitted = _try(config, subgraph, strategy, run, chosen)
         cycles = None if fitted is None else _cycles(config, fitted)
         known[name] = cycles
         if fitted is not None and cycles is not None and cycles < best[0]:
@@ -74,7 +75,9 @@ def search_on(config: NpuConfig, subgraph: Subgraph, first: Fitted, search: Sear
     return best[1]
 
 
-def _search_tilings(config: NpuConfig, subgraph: Subgraph, search: Search) -> dict[ConvShape, ConvTiling]:
+def _search_tilings(
+    config: NpuConfig, subgraph: Subgraph, search: Search, run: PassRunner
+) -> dict[ConvShape, ConvTiling]:
     """Of each shape whose best tiling, with the layer alone, is not the one that the estimate prefers: that tiling."""
     found: dict[ConvShape, ConvTiling] = {}
     layers = dict(_dense(config, subgraph))
@@ -90,7 +93,7 @@ def _search_tilings(config: NpuConfig, subgraph: Subgraph, search: Search) -> di
         for tiling in tilings:
             name = f"{_words(shape)}, pads {layer.pads}; {_words(tiling)}"
             if name not in known:
-                fitted = _try(config, alone, _ALONE, {shape: tiling})
+                fitted = _try(config, alone, _ALONE, run, {shape: tiling})
                 known[name] = None if fitted is None else _cycles(config, fitted)
             measured.append(known[name])
         ranked = [(cycles, index) for index, cycles in enumerate(measured) if cycles is not None]
@@ -120,10 +123,10 @@ def _layer_alone(subgraph: Subgraph, layer: ConvLayer) -> Subgraph:
 
 
 def _try(
-    config: NpuConfig, subgraph: Subgraph, strategy: Strategy, tilings: Mapping[ConvShape, ConvTiling]
+    config: NpuConfig, subgraph: Subgraph, strategy: Strategy, run: PassRunner, tilings: Mapping[ConvShape, ConvTiling]
 ) -> Fitted | None:
     try:
-        return fit(config, subgraph, strategy, tilings)
+        return fit(config, subgraph, strategy, run, tilings)
     except (DoesNotFit, CompileError):
         return None
 

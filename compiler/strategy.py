@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from npukit.compiler.errors import CompileError
 from npukit.compiler.layers import Subgraph
 from npukit.compiler.passes.allocate import AllocatePass, Allocation, DoesNotFit
+from npukit.compiler.passes.base import PassRunner
 from npukit.compiler.passes.emit import EmitPass
 from npukit.compiler.passes.interleave import InterleavePass
 from npukit.compiler.passes.schedule import SchedulePass
@@ -54,7 +56,7 @@ class Fitted:
     program: Program
 
 
-def first_that_fits(config: NpuConfig, subgraph: Subgraph, level: int) -> Fitted:
+def first_that_fits(config: NpuConfig, subgraph: Subgraph, level: int, run: PassRunner) -> Fitted:
     """The first of a level's strategies that fits.
 
     Raises:
@@ -63,7 +65,7 @@ def first_that_fits(config: NpuConfig, subgraph: Subgraph, level: int) -> Fitted
     problem = CompileError("no strategy")
     for strategy in LEVELS[min(level, 1)]:
         try:
-            return fit(config, subgraph, strategy)
+            return fit(config, subgraph, strategy, run)
         except DoesNotFit as error:
             problem = CompileError(f"{subgraph.name} does not fit on chip: {error}; use a larger configuration")
         except CompileError as error:  # sizes that instructions cannot express, which other strategies may not have
@@ -72,20 +74,19 @@ def first_that_fits(config: NpuConfig, subgraph: Subgraph, level: int) -> Fitted
 
 
 def fit(
-    config: NpuConfig, subgraph: Subgraph, strategy: Strategy, tilings: Mapping[ConvShape, ConvTiling] | None = None
-) -> Fitted:
+    config: NpuConfig, subgraph: Subgraph, strategy: Strategy, run: PassRunner,
+    tilings: Mapping[ConvShape, ConvTiling] | None = None,
+) -> Fitted:  # fmt: skip
     """A subgraph's program. Raises DoesNotFit, or CompileError for what instructions cannot express."""
     schedule = SchedulePass(config, strategy.keep, strategy.fuse, strategy.resident, tilings or {})
-    plan = schedule.run(subgraph)
-    verify_plan(config, plan)
+    plan = run(schedule, subgraph, partial(verify_plan, config))
     problem = DoesNotFit("no room")
     for room in strategy.rooms:
-        mixed = InterleavePass(config, room).run(plan) if room else plan
+        mixed = run(InterleavePass(config, room), plan)
         try:
-            allocation = AllocatePass(config, subgraph).run(mixed)
+            allocation = run(AllocatePass(config, subgraph), mixed, partial(verify_allocation, config, mixed))
         except DoesNotFit as error:
             problem = error
             continue
-        verify_allocation(config, mixed, allocation)
-        return Fitted(plan, mixed, allocation, EmitPass(config, subgraph, mixed).run(allocation))
+        return Fitted(plan, mixed, allocation, run(EmitPass(config, subgraph, mixed), allocation))
     raise problem

@@ -3,6 +3,7 @@
 import onnx_ir as ir
 from npukit.compiler.layers import Subgraph
 from npukit.compiler.passes.allocate import Allocation
+from npukit.compiler.passes.importer import Imported
 from npukit.compiler.passes.partition import Partition
 from npukit.compiler.tasks import Plan
 from npukit.isa.assembly import disassemble, format_instruction
@@ -15,8 +16,6 @@ def describe(stage: object) -> str:
     """The text form of what a pass made; a tuple is one per subgraph."""
     if isinstance(stage, tuple):
         return "\n".join(describe(part) for part in stage)
-    if isinstance(stage, ir.Model):
-        return "\n".join(_node(node) for node in stage.graph)
     for kind, form in _FORMS.items():
         if isinstance(stage, kind):
             return form(stage)
@@ -81,6 +80,7 @@ def _program(program: Program) -> str:
 
 
 _FORMS = {
+    Imported: lambda imported: "\n".join(_node(node) for node in imported.model.graph),
     Partition: _partition,
     Subgraph: _subgraph,
     Plan: _plan,

@@ -38,8 +38,7 @@ def compare_floats(session: Session, inputs: Mapping[str, NDArray], outputs: Map
     """
     if session.compilation is None:
         raise UsageError("--compare in bf16 needs the layers: give the model itself, not what it was compiled to")
-    subgraphs = session.compilation.stages["fold"]
-    assert isinstance(subgraphs, tuple)
+    subgraphs = session.compilation.subgraphs
     exact = _fp32(session.compilation.source, [layer.output for one in subgraphs for layer in one.layers], inputs)
     values = {**inputs, **session.tensors, **outputs}
     result = FloatComparison(

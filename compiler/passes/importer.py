@@ -12,7 +12,7 @@ from npukit.compiler.bfloat16_models import without_bfloat16
 from npukit.compiler.errors import ModelError
 from npukit.driver.apart import Crash, run_apart
 
-__all__ = ["MAX_OPSET", "ImportPass", "external_files", "load_model", "with_shapes"]
+__all__ = ["MAX_OPSET", "ImportPass", "Imported", "external_files", "load_model", "with_shapes"]
 
 MAX_OPSET = 26
 MAX_IR_VERSION = 13
@@ -109,14 +109,23 @@ def _not_text(message: Any) -> str | None:
 
 
 @dataclass(frozen=True)
+class Imported:
+    """A model: `source` as ONNX Runtime, the oracle, sees it, with its input shapes fixed; `model`, its graph, in which
+    every value has a static shape."""
+
+    source: onnx.ModelProto
+    model: ir.Model
+
+
+@dataclass(frozen=True)
 class ImportPass:
     """Check a model and infer its shapes; `shapes` fixes those that the model leaves open."""
 
     shapes: Mapping[str, Sequence[int]]
     name = "import"
 
-    def run(self, proto: onnx.ModelProto) -> ir.Model:
-        """The graph, every value with a static shape.
+    def run(self, proto: onnx.ModelProto) -> Imported:
+        """The model with the shapes that were given, and its graph.
 
         Raises:
             ModelError: too new, malformed, or a shape that stays unknown.
@@ -132,25 +141,25 @@ class ImportPass:
                 f"the model has IR version {proto.ir_version}; at most {MAX_IR_VERSION} is supported: "
                 f"set model.ir_version = {MAX_IR_VERSION} and save it again"
             )
-        copy = with_shapes(proto, self.shapes)
+        source = with_shapes(proto, self.shapes)
         try:
-            run_apart(infer_without_weights, copy)
+            run_apart(infer_without_weights, source)
         except Crash as crash:
             raise ModelError(f"ONNX's shape inference crashes on the model ({crash})") from None
         try:
-            onnx.checker.check_model(copy)
-            copy = onnx.shape_inference.infer_shapes(copy, strict_mode=True, data_prop=True)
+            onnx.checker.check_model(source)
+            inferred = onnx.shape_inference.infer_shapes(source, strict_mode=True, data_prop=True)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
             raise ModelError(f"the model is not valid ONNX: {' '.join(str(error).split())[:300]}") from None
         except ValueError as error:
             raise ModelError(f"the model cannot be checked: {' '.join(str(error).split())[:300]}") from None
         try:
-            model = ir.from_proto(copy)
+            model = ir.from_proto(inferred)
         except Exception as error:  # onnx-ir raises many classes for a damaged model
             raise ModelError(f"the model cannot be read: {' '.join(str(error).split())[:300]}") from None
         _name_nodes(model.graph)
         _check_quantisation(model.graph)
-        return model
+        return Imported(source, model)
 
 
 def infer_without_weights(model: onnx.ModelProto, folder: Path) -> None:

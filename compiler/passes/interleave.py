@@ -26,7 +26,8 @@ _LATENCY = 100
 
 @dataclass(frozen=True)
 class InterleavePass:
-    """`room`: share of each memory that may be in use at once; banks are not looked at here."""
+    """`room`: share of each memory that may be in use at once, 0 for the order that there is; banks are not looked at
+    here."""
 
     config: NpuConfig
     room: float
@@ -34,6 +35,8 @@ class InterleavePass:
 
     def run(self, plan: Plan) -> Plan:
         """The same tasks in another order, which is as legal as the first."""
+        if not self.room:
+            return plan
         timing = Timing(self.config)
         latency = {
             Engine.LOAD: _LATENCY, Engine.MATRIX: timing.matrix_latency, Engine.VECTOR: timing.vector_latency,

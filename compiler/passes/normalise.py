@@ -1,8 +1,9 @@
 """normalise: constants become initializers, identities vanish, so that patterns match."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
+from npukit.compiler.passes.importer import Imported
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 __all__ = ["NormalisePass"]
@@ -19,9 +20,9 @@ class NormalisePass:
 
     name = "normalise"
 
-    def run(self, model: ir.Model) -> ir.Model:
+    def run(self, imported: Imported) -> Imported:
         """The same graph, normalised in place."""
-        model = LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model).model
+        model = LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(imported.model).model
         for node in list(model.graph):
             if node.op_type != "Identity" or node.domain not in ("", "ai.onnx"):
                 continue
@@ -32,4 +33,4 @@ class NormalisePass:
             source.type = source.type or result.type
             ir.convenience.replace_all_uses_with(result, source)
             model.graph.remove(node, safe=True)
-        return model
+        return replace(imported, model=model)

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-import onnx
 import onnx_ir as ir
 from npukit.compiler.operators import Context, Match, Refused, macs_of, match_node, used_values
 from npukit.compiler.operators.base import is_quantiser
 from npukit.compiler.oracle import integer_tensors
 from npukit.compiler.passes.cuts import matches_in_the_way
+from npukit.compiler.passes.importer import Imported
 from npukit.compiler.passes.placement import earliest_stages, place_host, remove_copies
 from npukit.driver.first_look import layout_look
 from npukit.driver.host import reference_model
@@ -58,26 +58,26 @@ class Partition:
 
 @dataclass(frozen=True)
 class PartitionPass:
-    """Match every node; `proto` is the model as ONNX Runtime, the oracle, sees it.
+    """Match every node.
 
     A subgraph of fewer than `min_macs` multiply-accumulates stays in ONNX Runtime.
     """
 
     config: NpuConfig
-    proto: onnx.ModelProto
     min_macs: int = 0
     name = "partition"
 
-    def run(self, model: ir.Model) -> Partition:
+    def run(self, imported: Imported) -> Partition:
         """Split the graph; matches that depend on each other through a host node part company."""
+        source, model = imported.source, imported.model
         graph = model.graph
         context = Context(
             self.config,
-            integer_tensors(self.proto),
+            integer_tensors(source),
             frozenset(value.name or "" for value in graph.outputs),
             dict(model.opset_imports),
         )
-        layout = cache(lambda: layout_look(reference_model(self.proto)))
+        layout = cache(lambda: layout_look(reference_model(source)))
         matches, refused = _match_all(context, graph)
         while True:
             _drop_folded_images(matches, refused)

@@ -15,7 +15,7 @@ def folded(graphs, channels: int, kernel: tuple[int, int], config=CONFIG, **attr
     x = graph.input((2, channels, 15, 13), integer=True, zero_point=-7)
     graph.output(graph.conv(x, 20, kernel, **attributes), integer=True)
     model = graph.model()
-    (subgraph,) = compile_model(model, config, stop_after="fold").stages["fold"]  # type: ignore[misc]
+    (subgraph,) = compile_model(model, config, stop_after="fold").subgraphs
     (layer,) = subgraph.layers
     assert isinstance(layer, ConvLayer)
     return layer, subgraph.tensors[layer.inputs[0]], model
@@ -56,7 +56,7 @@ def test_what_stays(graphs) -> None:
     graph = graphs.Graph(seed=5)
     x = graph.input((1, 3, 9, 9), integer=True)
     graph.output(graph.add(x, graph.conv(x, 3, 3, pads=[1] * 4)), integer=True)
-    (subgraph,) = compile_model(graph.model(), CONFIG, stop_after="fold").stages["fold"]  # type: ignore[misc]
+    (subgraph,) = compile_model(graph.model(), CONFIG, stop_after="fold").subgraphs
     assert all(tensor.layout is None for tensor in subgraph.tensors.values())
 
 

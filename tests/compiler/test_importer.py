@@ -104,7 +104,7 @@ def test_shapes(graphs) -> None:
     fixed = with_shapes(model, {"image": (5, 3, 6, 6)})
     assert fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 5
     assert dim.dim_param == "batch", "the model itself stays as it is"
-    shapes = [node.outputs[0].shape for node in ImportPass({"image": (5, 3, 6, 6)}).run(model).graph]
+    shapes = [node.outputs[0].shape for node in ImportPass({"image": (5, 3, 6, 6)}).run(model).model.graph]
     assert {tuple(shape) for shape in shapes if shape is not None} >= {(5, 3, 6, 6), (5, 4, 4, 4)}
     dim.ClearField("dim_param")
     with pytest.raises(ModelError, match=r"shape \[\?, 3, 6, 6\]"):
@@ -130,7 +130,7 @@ def test_nodes_get_names_of_their_own(graphs) -> None:
         node.name = ""
     model.graph.node[0].name = "Conv_6"
     conv = [node.op_type for node in model.graph.node].index("Conv")
-    names = [node.name for node in ImportPass({}).run(model).graph]
+    names = [node.name for node in ImportPass({}).run(model).model.graph]
     assert len(set(names)) == len(names)
     given = names[conv]
     assert names[0] == "Conv_6" and given is not None and given.startswith(f"Conv_{conv}")

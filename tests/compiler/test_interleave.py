@@ -17,7 +17,7 @@ CONFIG = PRESETS["int8-16x16"]
 
 @pytest.mark.parametrize("room", [0.3, 0.6, 0.9])
 def test_engines_keep_their_order(room: float) -> None:
-    (plan,) = compile_model(zoo.load("mobilenetv2"), CONFIG, stop_after="schedule").stages["schedule"]  # type: ignore[misc]
+    (plan,) = compile_model(zoo.load("mobilenetv2"), CONFIG, stop_after="schedule").plans
     mixed = InterleavePass(CONFIG, room).run(plan)
     assert mixed.constants is plan.constants
     assert len(mixed.tasks) == len(plan.tasks) and set(map(id, mixed.tasks)) == set(map(id, plan.tasks))
@@ -33,7 +33,7 @@ def test_engines_keep_their_order(room: float) -> None:
 
 
 def test_blocks_of_mobilenet_are_chains() -> None:
-    (subgraph,) = compile_model(zoo.load("mobilenetv2"), CONFIG, stop_after="fold").stages["fold"]  # type: ignore[misc]
+    (subgraph,) = compile_model(zoo.load("mobilenetv2"), CONFIG, stop_after="fold").subgraphs
     additions = fused_additions(subgraph)
     found = chains(CONFIG, subgraph, additions)
     assert len(found) == 17 and len(additions) == 10
@@ -60,7 +60,7 @@ def test_shared_tensors_are_not_fused(graphs) -> None:
     graph.output(graph.add(y, x), integer=True)
     graph.output(x, integer=True)
     model = graph.model()
-    (subgraph,) = compile_model(model, CONFIG, stop_after="fold").stages["fold"]  # type: ignore[misc]
+    (subgraph,) = compile_model(model, CONFIG, stop_after="fold").subgraphs
     assert not chains(CONFIG, subgraph, fused_additions(subgraph))
     graphs.agree(model, CONFIG)
 

@@ -1,13 +1,15 @@
 """normalise: constants are initializers, identities are gone, and nothing is renamed."""
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 from npukit.compiler.passes.importer import ImportPass
 from npukit.compiler.passes.normalise import NormalisePass
 from onnx import TensorProto, helper
 
 
-def normalised(model):
-    return NormalisePass().run(ImportPass({}).run(model))
+def normalised(model: onnx.ModelProto) -> ir.Model:
+    return NormalisePass().run(ImportPass({}).run(model)).model
 
 
 def test_constant_nodes(graphs) -> None:

@@ -43,7 +43,7 @@ def test_groups(graphs, channels, out, group, kernel, config, kind) -> None:
     pads = [kernel[0] // 2, kernel[1] // 2] * 2
     graph.output(graph.conv(graph.input((2, channels, 11, 10)), out, kernel, group=group, pads=pads, relu=True))
     model = graph.model()
-    (subgraph,) = compile_model(model, config, stop_after="lower").stages["lower"]  # type: ignore[misc]
+    (subgraph,) = compile_model(model, config, stop_after="lower").subgraphs
     assert [type(layer) for layer in subgraph.layers] == [kind]
     graphs.agree(model, config)
 

@@ -1,6 +1,7 @@
 """The passes as a whole: their order, their text, the artifact, and what stops them."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,11 @@ import onnx
 import pytest
 from npukit.compiler.artifact import offload_of
 from npukit.compiler.errors import CompileError
+from npukit.compiler.passes import base
+from npukit.compiler.passes.allocate import AllocatePass
+from npukit.compiler.passes.emit import EmitPass
+from npukit.compiler.passes.interleave import InterleavePass
+from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.pipeline import PASSES, check_model, compile_model
 from npukit.compiler.text import describe
 from npukit.driver.executor import programs_of
@@ -49,6 +55,29 @@ def test_every_stage_has_a_text(stage) -> None:
         "emit": "  # Conv block1/conv1/Conv",
     }[stage]
     assert expected in text
+
+
+def test_seconds_are_those_of_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that each pass moves on by its own number of seconds: of those that run again, by several."""
+    clock, runs, told = [0.0], Counter[str](), list[str]()
+    monkeypatch.setattr(base.time, "perf_counter", lambda: clock[0])
+    kinds = (SchedulePass, InterleavePass, AllocatePass, EmitPass)
+    for number, kind in enumerate(kinds, 1):
+
+        def run(self, given, number=number, kind=kind, original=kind.run):
+            clock[0] += number
+            runs[kind.name] += 1
+            return original(self, given)
+
+        monkeypatch.setattr(kind, "run", run)
+    config = replace(CONFIG, act_depth=128, act_banks=2)
+    result = compile_model(zoo.load("digits"), config, progress=told.append)
+    assert tuple(told) == PASSES
+    assert runs["allocate"] > runs["emit"] == 1, "the first strategy does not fit"
+    assert {name: result.seconds[name] for name in runs} == {
+        kind.name: number * runs[kind.name] for number, kind in enumerate(kinds, 1)
+    }
+    assert all(result.seconds[name] == 0 for name in PASSES if name not in runs)
 
 
 def test_every_subgraph_is_in_the_text(graphs) -> None:
