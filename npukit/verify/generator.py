@@ -338,7 +338,7 @@ class _Generator:
                 low = arena.size * row // rows
                 width = arena.size * (row + 1) // rows - low
                 self._add(replace(made, width=width, **{**plain, "out_offset": arena.low + low}))
-            if self.config.dtype == "int8":
+            if not self.config.activation.floating:
                 self._scatter(arena)
 
     def _scatter(self, arena: Arena) -> None:

@@ -147,7 +147,7 @@ def _descriptor(
             together |= random.choices([_exact(random), _edges(random), {}], [0.5, 0.3, 0.2])[0]
         elif operation in _FIXED and style == "ordinary" and random.random() < 0.7:
             together |= _usual(random)
-        elif config.dtype == "int8" and style == "ordinary" and random.random() < 0.7:
+        elif not config.activation.floating and style == "ordinary" and random.random() < 0.7:
             together |= _usual_floats(random, operation)
         for field in fields:
             if field.name in together:
