@@ -56,7 +56,7 @@ class Compilation:
     Attributes:
         config: what it is compiled for.
         stages: what each pass made, and, of those that each subgraph has its own of, a tuple.
-        seconds: how long each pass took in all of its runs.
+        seconds: how long each pass took in all of its runs; a search's simulations are no pass's.
         artifact: the compiled model, if no pass was named as the last.
     """
 
@@ -129,8 +129,9 @@ def compile_model(
         source: path, bytes or proto.
         config: what to compile for.
         shapes: of inputs that the model leaves open.
-        stop_after: the last pass to run.
-        progress: gets the name of each pass.
+        stop_after: the last pass whose result is wanted; of those after `fold`, the ones behind it run as well, because
+            they decide which strategy fits.
+        progress: gets the name of each pass as it begins.
         min_macs: subgraphs of fewer multiply-accumulates stay in ONNX Runtime.
         all_nodes: fail when a node stays, other than quantisers at the edge.
         optimize: 0, fast; 1, within seconds; 2, a search with the timing simulator, minutes. Results are the same.
@@ -196,17 +197,24 @@ def _compile(
         result.seconds = run.seconds
         if stop_after == one.name:
             return result
+    last = EmitPass.name if stop_after is None else stop_after
     fitted = [_back_end(config, subgraph, optimize, search, run) for subgraph in result.subgraphs]
+    if last == EmitPass.name:
+        for one in fitted:
+            with run.timed(EmitPass.name):
+                verify_program(one.program)
     back: dict[str, tuple[object, ...]] = {
         SchedulePass.name: tuple(one.plan for one in fitted),
         InterleavePass.name: tuple(one.mixed for one in fitted),
         AllocatePass.name: tuple(one.allocation for one in fitted),
         EmitPass.name: tuple(one.program for one in fitted),
     }
-    last = EmitPass.name if stop_after is None else stop_after
     names = PASSES[: PASSES.index(last) + 1]
     result.stages |= {name: stage for name, stage in back.items() if name in names}
-    result.seconds = {name: run.seconds.get(name, 0.0) for name in names}
+    for name in names:
+        with run.timed(name):  # where there is no subgraph, nothing has told of it yet
+            pass
+    result.seconds = {name: run.seconds[name] for name in names}
     if stop_after is None:
         result.artifact = build_artifact(proto, result.partition, result.subgraphs, result.programs)
     return result
@@ -243,8 +251,4 @@ def _staying(partition: Partition) -> str:
 def _back_end(config: NpuConfig, subgraph: Subgraph, optimize: int, search: Search, run: PassRunner) -> Fitted:
     """A subgraph's program. How much is kept on chip and interleaved depends on what the allocation makes of it."""
     fitted = first_that_fits(config, subgraph, optimize, run)
-    if optimize == 2:
-        fitted = search_on(config, subgraph, fitted, search, run)
-    with run.timed(EmitPass.name):
-        verify_program(fitted.program)
-    return fitted
+    return fitted if optimize < 2 else search_on(config, subgraph, fitted, search, run)

@@ -121,7 +121,7 @@ class VectorLoader(wiring.Component):
         address = Signal(15)
         load = self._loads(m, front, sets)
         self._read(m, front, load, address)
-        self._say_what_comes(m, front, sets, load)
+        self._say_what_comes(m, front, load)
         self._keep_sets(m, load, sets)
         self._follow_stream(m, front)
         with m.If(self.issued.valid):
@@ -226,7 +226,7 @@ class VectorLoader(wiring.Component):
         with m.If(read_now):
             m.d.sync += address.eq(address + 1)
 
-    def _say_what_comes(self, m: Module, front: SimpleNamespace, sets: SimpleNamespace, load: SimpleNamespace) -> None:
+    def _say_what_comes(self, m: Module, front: SimpleNamespace, load: SimpleNamespace) -> None:
         """What the word is, when it comes."""
         in_first = Signal()
         with m.If(load.begin):

@@ -28,7 +28,7 @@ def window_pass(config: NpuConfig) -> data.StructLayout:
         this pass among them.
     tap_place: place of this pass's first tap among all of the window.
     first: nothing has been added yet.
-    sum_place: bf16: which of the results that grow together.
+    sum_place: with sweeps: which of the results that grow together.
     """
     timing = Timing(config)
     swept = {"sum_place": ceil_log2(timing.sweep_words)} if timing.sweeps else {}

@@ -69,7 +69,7 @@ class NpuConfig:
                 value = getattr(self, field.name)
                 if type(value) is not int:
                     raise ConfigError(f"{field.name} must be a whole number, not {value!r}")
-        if self.dtype not in DATAPATHS:
+        if not isinstance(self.dtype, str) or self.dtype not in DATAPATHS:
             raise ConfigError(f"dtype must be one of {', '.join(DATAPATHS)}, not {self.dtype!r}")
         if not (_power_of_two(self.array) and 4 <= self.array <= 64):
             raise ConfigError(f"array must be a power of two from 4 to 64, not {self.array}")

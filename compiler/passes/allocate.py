@@ -141,10 +141,8 @@ def _place(segments: Sequence[_Segment], words: int, depth: int, limit: int) -> 
     best: tuple[int, int] | None = None
     latest: deque[_Segment] = deque()
     coming = 0
-    for start in sorted({0, *[segment.high for segment in segments], *[segment.low - words for segment in segments]}):
+    for start in (0, *(segment.high for segment in segments)):  # further to the left, a place is never worse
         end = start + words
-        if start < 0:
-            continue
         if end > depth:
             break
         while coming < len(segments) and segments[coming].low < end:

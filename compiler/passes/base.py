@@ -15,7 +15,8 @@ _M = TypeVar("_M")
 
 
 class Pass(Protocol[_Given, _Made]):
-    """A step of the compiler: a frozen dataclass of its options, which makes one thing of another."""
+    """A step of the compiler, which makes one thing of another: a frozen dataclass of its options, and of what it looks
+    at besides."""
 
     @property
     def name(self) -> str:
@@ -23,7 +24,7 @@ class Pass(Protocol[_Given, _Made]):
         ...
 
     def run(self, given: _Given, /) -> _Made:
-        """What it makes of what is given, which no later pass reads."""
+        """What it makes of what is given."""
         ...
 
 

@@ -338,7 +338,8 @@ class _Generator:
                 low = arena.size * row // rows
                 width = arena.size * (row + 1) // rows - low
                 self._add(replace(made, width=width, **{**plain, "out_offset": arena.low + low}))
-            if not self.config.activation.floating:
+            # a target may need the value that the arena has everywhere
+            if not self.config.activation.floating and all(target.total is None for target in self.targets):
                 self._scatter(arena)
 
     def _scatter(self, arena: Arena) -> None:

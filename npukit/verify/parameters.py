@@ -22,6 +22,8 @@ __all__ = ["parameter_image"]
 _WHOLE = (-(1 << 31), -(1 << 31) + 1, -1, 0, 1, (1 << 31) - 1, 1 << 30, -(1 << 30))
 """int32 values at which something changes."""
 _FIXED = (Operation.ADD_FIXED, Operation.MULTIPLY_FIXED)
+_SCALED = (Operation.SUM, Operation.ADD, Operation.MULTIPLY)
+"""Operations whose descriptor scales by floats, for int8."""
 _RESULT_BITS = 7
 """Of a result's magnitude."""
 _SHIFTS = (-128, -32, -31, -30, -1, 0, 1, 30, 31, 32, 127)
@@ -147,7 +149,7 @@ def _descriptor(
             together |= random.choices([_exact(random), _edges(random), {}], [0.5, 0.3, 0.2])[0]
         elif operation in _FIXED and style == "ordinary" and random.random() < 0.7:
             together |= _usual(random)
-        elif not config.activation.floating and style == "ordinary" and random.random() < 0.7:
+        elif operation in _SCALED and not config.activation.floating and style == "ordinary" and random.random() < 0.7:
             together |= _usual_floats(random, operation)
         for field in fields:
             if field.name in together:

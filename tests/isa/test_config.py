@@ -67,6 +67,7 @@ def test_unknown_preset_lists_those_that_exist() -> None:
         ({"queue_depth": True}, "queue_depth must be a whole number, not True"),
         ({"act_banks": "8"}, "act_banks must be a whole number, not '8'"),
         ({"dtype": "int4"}, "dtype must be one of int8, bf16, not 'int4'"),
+        ({"dtype": ["int8"]}, "dtype must be one of int8, bf16, not ['int8']"),
         ({"act_depth": 63}, "act_depth must be from 64 to 32768, not 63"),
         ({"act_depth": 32769}, "act_depth must be from 64 to 32768, not 32769"),
         ({"act_banks": 0}, "act_banks must be from 1 to 16, not 0"),
