@@ -104,7 +104,7 @@ def _install() -> None:
 
 def _layers() -> list[_Layer]:
     """The convolutions and the classifier of ResNet-18, before anything is folded."""
-    (subgraph,) = compile_model(zoo.load("resnet18"), PRESETS["int8-16x16"], stop_after="lower").stages["lower"]  # type: ignore[misc]
+    (subgraph,) = compile_model(zoo.load("resnet18"), PRESETS["int8-16x16"], stop_after="lower").subgraphs
     found = []
     for layer in subgraph.layers:
         if not isinstance(layer, ConvLayer):

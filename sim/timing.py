@@ -66,7 +66,7 @@ def stream_cycles(config: NpuConfig, vector: Vector) -> int:
     """Cycles in which VECTOR streams one block of an instruction."""
     timing = Timing(config)
     rows, columns = vector.height, vector.width
-    if vector.is_window and Timing(config).sweeps:
+    if vector.is_window and timing.sweeps:
         return _swept_cycles(config, vector)
     if vector.is_window and vector.operation is not Operation.SUM:
         passes = -(-vector.window_width // config.vector_taps) * timing.requantise_passes
