@@ -31,18 +31,22 @@ def run_queue(seed: str) -> None:
         bench = Bench(dut, f"{seed}/{depth}")
         sent = [bench.random.randrange(1 << 16) for _ in range(200)]
         found: list[int] = []
-        bench.source("writes", dut.writes, sent)
+        offered = bench.source("writes", dut.writes, sent)
         bench.sink("reads", dut.reads, lambda one, found=found: found.append(bits_of(one)))
         levels = set()
 
-        def look(ctx: Any, dut=dut, depth=depth, levels=levels) -> None:
+        def look(ctx: Any, bench=bench, dut=dut, depth=depth, levels=levels, sent=sent, offered=offered) -> None:
             level = ctx.get(dut.level)
             levels.add(level)
+            if not offered and not {0, depth} <= levels:  # chance has not filled it yet
+                more = [bench.random.randrange(1 << 16) for _ in range(50)]
+                sent.extend(more)
+                offered.extend(more)
             assert bool(ctx.get(dut.reads.valid)) == (level > 0)
             assert bool(ctx.get(dut.writes.ready)) == (level < depth)
 
         bench.look(look)
-        bench.run(lambda found=found: len(found) == 200, 20_000)
+        bench.run(lambda found=found, sent=sent: len(found) == len(sent), 20_000)
         assert found == sent and {0, depth} <= levels
 
 
