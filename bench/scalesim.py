@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from npukit.compiler.layers import ConvLayer
+from npukit.compiler.ir.operations import Convolution
 from npukit.compiler.pipeline import compile_model
 from npukit.isa.config import PRESETS
 from npukit.sim.timing import simulate_timing
@@ -104,16 +104,16 @@ def _install() -> None:
 
 def _layers() -> list[_Layer]:
     """The convolutions and the classifier of ResNet-18, before anything is folded."""
-    (subgraph,) = compile_model(zoo.load("resnet18"), PRESETS["int8-16x16"], stop_after="lower").subgraphs
+    (graph,) = compile_model(zoo.load("resnet18"), PRESETS["int8-16x16"], stop_after="legalise").graphs
     found = []
-    for layer in subgraph.layers:
-        if not isinstance(layer, ConvLayer):
+    for layer in graph.operations:
+        if not isinstance(layer, Convolution):
             continue
-        _, inner, height, width = subgraph.tensors[layer.inputs[0]].view
-        outer, _, tall, wide = layer.weights.shape
+        _, inner, height, width = graph.tensors[layer.input].view
+        outer, _, tall, wide = graph.tensor(layer.weights).shape
         top, left, bottom, right = layer.pads
         sizes = (height + top + bottom, width + left + right, tall, wide, inner, outer, layer.strides[0])
-        found.append(_Layer(layer.node, ",".join(map(str, sizes)), layer.macs))
+        found.append(_Layer(layer.node, ",".join(map(str, sizes)), graph.macs(layer)))
     return found
 
 

@@ -1,6 +1,6 @@
 """What the compiler says when it cannot go on."""
 
-__all__ = ["CompileError", "ModelError"]
+__all__ = ["CompileError", "ModelError", "Refused"]
 
 
 class CompileError(ValueError):
@@ -9,3 +9,7 @@ class CompileError(ValueError):
 
 class ModelError(CompileError):
     """A file that is not a usable ONNX model."""
+
+
+class Refused(Exception):
+    """A node that stays in ONNX Runtime; the message is the constraint and the value that broke it."""

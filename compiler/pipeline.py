@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any, cast
 
 import onnx
-from npukit.compiler.artifact import build_artifact
 from npukit.compiler.errors import CompileError
-from npukit.compiler.layers import Subgraph
+from npukit.compiler.frontends.onnx.artifact import build_artifact
+from npukit.compiler.frontends.onnx.importer import Imported, ImportPass, load_model
+from npukit.compiler.frontends.onnx.lower import LowerPass
+from npukit.compiler.frontends.onnx.normalise import NormalisePass
+from npukit.compiler.frontends.onnx.partition import Partition, PartitionPass
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.verify import verify_graph
 from npukit.compiler.passes.allocate import AllocatePass, Allocation
 from npukit.compiler.passes.base import Pass, PassRunner
 from npukit.compiler.passes.eliminate import EliminatePass
 from npukit.compiler.passes.emit import EmitPass
 from npukit.compiler.passes.fold import FoldPass
-from npukit.compiler.passes.importer import Imported, ImportPass, load_model
+from npukit.compiler.passes.fuse import FusePass
 from npukit.compiler.passes.interleave import InterleavePass
-from npukit.compiler.passes.lower import LowerPass
-from npukit.compiler.passes.normalise import NormalisePass
-from npukit.compiler.passes.partition import Partition, PartitionPass
+from npukit.compiler.passes.legalise import LegalisePass
 from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.search import Search, search_on
 from npukit.compiler.strategy import Fitted, first_that_fits
@@ -28,7 +31,6 @@ from npukit.compiler.tasks import Plan
 from npukit.compiler.verify import (
     verify_partition,
     verify_program,
-    verify_subgraph,
 )
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
@@ -38,8 +40,8 @@ __all__ = ["OPTIMIZE", "PASSES", "Compilation", "check_model", "compile_model"]
 PASSES: tuple[str, ...] = tuple(
     one.name
     for one in (
-        ImportPass, NormalisePass, PartitionPass, LowerPass, EliminatePass, FoldPass, SchedulePass, InterleavePass,
-        AllocatePass, EmitPass,
+        ImportPass, NormalisePass, PartitionPass, LowerPass, LegalisePass, EliminatePass, FoldPass, FusePass,
+        SchedulePass, InterleavePass, AllocatePass, EmitPass,
     )
 )  # fmt: skip
 """Names of the passes. Those up to `fold` make one thing of the model; the others, which `strategy.fit` runs, a program
@@ -76,10 +78,12 @@ class Compilation:
         return cast(Partition, self.stages[PartitionPass.name])
 
     @property
-    def subgraphs(self) -> tuple[Subgraph, ...]:
-        """The accelerated subgraphs, as the last of the passes over them left them."""
-        made = [one.name for one in (FoldPass, EliminatePass, LowerPass) if one.name in self.stages]
-        return cast(tuple[Subgraph, ...], self.stages[made[0]])
+    def graphs(self) -> tuple[Graph, ...]:
+        """The accelerated parts, as the last of the passes over them left them."""
+        made = [
+            one.name for one in (FusePass, FoldPass, EliminatePass, LegalisePass, LowerPass) if one.name in self.stages
+        ]
+        return cast(tuple[Graph, ...], self.stages[made[0]])
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -198,12 +202,13 @@ def _compile(
         if stop_after == one.name:
             return result
     last = EmitPass.name if stop_after is None else stop_after
-    fitted = [_back_end(config, subgraph, optimize, search, run) for subgraph in result.subgraphs]
+    fitted = [_back_end(config, graph, optimize, search, run) for graph in result.graphs]
     if last == EmitPass.name:
         for one in fitted:
             with run.timed(EmitPass.name):
                 verify_program(one.program)
     back: dict[str, tuple[object, ...]] = {
+        FusePass.name: tuple(one.fused for one in fitted),
         SchedulePass.name: tuple(one.plan for one in fitted),
         InterleavePass.name: tuple(one.mixed for one in fitted),
         AllocatePass.name: tuple(one.allocation for one in fitted),
@@ -216,7 +221,7 @@ def _compile(
             pass
     result.seconds = {name: run.seconds[name] for name in names}
     if stop_after is None:
-        result.artifact = build_artifact(proto, result.partition, result.subgraphs, result.programs)
+        result.artifact = build_artifact(proto, result.partition, result.graphs, result.programs)
     return result
 
 
@@ -228,9 +233,10 @@ def _front_end(
         (ImportPass(shapes), _nothing),
         (NormalisePass(), _nothing),
         (PartitionPass(config, min_macs), check),
-        (LowerPass(), _verify_subgraphs),
-        (EliminatePass(), _verify_subgraphs),
-        (FoldPass(config), _verify_subgraphs),
+        (LowerPass(), _verify_graphs),
+        (LegalisePass(config), _verify_graphs),
+        (EliminatePass(), _verify_graphs),
+        (FoldPass(config), _verify_graphs),
     )
 
 
@@ -238,9 +244,9 @@ def _nothing(made: object) -> None:
     """Its pass makes only what its libraries have checked."""
 
 
-def _verify_subgraphs(subgraphs: tuple[Subgraph, ...]) -> None:
-    for subgraph in subgraphs:
-        verify_subgraph(subgraph)
+def _verify_graphs(graphs: tuple[Graph, ...]) -> None:
+    for graph in graphs:
+        verify_graph(graph)
 
 
 def _staying(partition: Partition) -> str:
@@ -248,7 +254,7 @@ def _staying(partition: Partition) -> str:
     return f"{len(nodes)} node(s) cannot run on the accelerator, and there is to be no fallback: {'; '.join(nodes)}"
 
 
-def _back_end(config: NpuConfig, subgraph: Subgraph, optimize: int, search: Search, run: PassRunner) -> Fitted:
+def _back_end(config: NpuConfig, graph: Graph, optimize: int, search: Search, run: PassRunner) -> Fitted:
     """A subgraph's program. How much is kept on chip and interleaved depends on what the allocation makes of it."""
-    fitted = first_that_fits(config, subgraph, optimize, run)
-    return fitted if optimize < 2 else search_on(config, subgraph, fitted, search, run)
+    fitted = first_that_fits(config, graph, optimize, run)
+    return fitted if optimize < 2 else search_on(config, graph, fitted, search, run)

@@ -12,7 +12,9 @@ from itertools import product
 from pathlib import Path
 
 from npukit.compiler.errors import CompileError
-from npukit.compiler.layers import ConvLayer, Subgraph
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import Convolution
+from npukit.compiler.ir.tensor import MemoryLayout, Tensor
 from npukit.compiler.passes.allocate import DoesNotFit
 from npukit.compiler.passes.base import PassRunner
 from npukit.compiler.schedule.conv import pieces
@@ -51,10 +53,10 @@ class Search:
     progress: Callable[[str], None] = lambda _: None
 
 
-def search_on(config: NpuConfig, subgraph: Subgraph, first: Fitted, search: Search, run: PassRunner) -> Fitted:
+def search_on(config: NpuConfig, graph: Graph, first: Fitted, search: Search, run: PassRunner) -> Fitted:
     """The best that is found, or `first`."""
     best = _cycles(config, first), first
-    tilings = _search_tilings(config, subgraph, search, run)
+    tilings = _search_tilings(config, graph, search, run)
     content = first.program.to_bytes() + search.version.encode()
     known = _Measured.open(search, content)
     trials = [(strategy, chosen) for strategy in _GRID for chosen in ((tilings, {}) if tilings else ({},))]
@@ -62,12 +64,12 @@ def search_on(config: NpuConfig, subgraph: Subgraph, first: Fitted, search: Sear
     for number, (strategy, chosen) in enumerate(trials):
         if number - improved > _PATIENCE:
             break
-        search.progress(f"{subgraph.name}: {number + 1} of {len(trials)} strategies, {best[0]} cycles")
+        search.progress(f"{graph.name}: {number + 1} of {len(trials)} strategies, {best[0]} cycles")
         name = f"{_words(strategy)}, {'measured' if chosen else 'estimated'} tiles"
         before = known.get(name, 0)
         if before is None or before >= best[0]:
             continue
-        fitted = _try(config, subgraph, strategy, run, chosen)
+        fitted = _try(config, graph, strategy, run, chosen)
         cycles = None if fitted is None else _cycles(config, fitted)
         known[name] = cycles
         if fitted is not None and cycles is not None and cycles < best[0]:
@@ -75,20 +77,18 @@ def search_on(config: NpuConfig, subgraph: Subgraph, first: Fitted, search: Sear
     return best[1]
 
 
-def _search_tilings(
-    config: NpuConfig, subgraph: Subgraph, search: Search, run: PassRunner
-) -> dict[ConvShape, ConvTiling]:
+def _search_tilings(config: NpuConfig, graph: Graph, search: Search, run: PassRunner) -> dict[ConvShape, ConvTiling]:
     """Of each shape whose best tiling, with the layer alone, is not the one that the estimate prefers: that tiling."""
     found: dict[ConvShape, ConvTiling] = {}
-    layers = dict(_dense(config, subgraph))
+    layers = dict(_dense(config, graph))
     known = _Measured.open(search, repr((config, search.version)).encode())
     for number, (shape, layer) in enumerate(layers.items()):
-        search.progress(f"{subgraph.name}: tiles of {number + 1} of {len(layers)} convolutions")
+        search.progress(f"{graph.name}: tiles of {number + 1} of {len(layers)} convolutions")
         try:
             tilings = best_tilings(shape, _TILINGS)
         except CompileError:
             continue
-        alone = _layer_alone(subgraph, layer)
+        alone = _layer_alone(graph, layer)
         measured = []
         for tiling in tilings:
             name = f"{_words(shape)}, pads {layer.pads}; {_words(tiling)}"
@@ -102,31 +102,34 @@ def _search_tilings(
     return found
 
 
-def _dense(config: NpuConfig, subgraph: Subgraph) -> Iterator[tuple[ConvShape, ConvLayer]]:
+def _dense(config: NpuConfig, graph: Graph) -> Iterator[tuple[ConvShape, Convolution]]:
     """Shapes of convolutions whose cycles do not depend on the weights, and a layer of each."""
-    for layer in subgraph.layers:
-        if type(layer) is not ConvLayer or layer.group > 1:
+    for layer in graph.operations:
+        if not isinstance(layer, Convolution) or layer.groups > 1:
             continue
-        x, y = (subgraph.tensors[name] for name in (layer.inputs[0], layer.output))
-        (piece,) = pieces(layer, config.array)
+        (piece,) = pieces(graph, layer, config.array)
         if len(piece.tiles) > 1:  # a second summand is left out where it is zero
             continue
-        shape = ConvShape.of(config, layer, x, y)
+        shape = ConvShape.of(config, graph, layer)
         yield replace(shape, in_blocks=piece.in_blocks, out_blocks=piece.out_blocks), layer
 
 
-def _layer_alone(subgraph: Subgraph, layer: ConvLayer) -> Subgraph:
-    """A subgraph of one layer, between DRAM and DRAM."""
-    names = (*layer.inputs, layer.output)
-    tensors = {name: replace(subgraph.tensors[name], storage=name) for name in names}
-    return Subgraph(subgraph.name, (layer,), tensors, layer.inputs, (layer.output,))
+def _layer_alone(graph: Graph, layer: Convolution) -> Graph:
+    """A graph of one layer, between DRAM and DRAM."""
+    tensors = {name: _in_own_memory(graph.tensors[name]) for name in (layer.input, layer.output)}
+    constants = {name: graph.constants[name] for name in layer.operands if name in graph.constants}
+    return Graph(graph.name, (layer,), tensors, constants, (layer.input,), (layer.output,))
+
+
+def _in_own_memory(tensor: Tensor) -> Tensor:
+    return replace(tensor, layout=MemoryLayout(tensor.name, tensor.view, tensor.folded))
 
 
 def _try(
-    config: NpuConfig, subgraph: Subgraph, strategy: Strategy, run: PassRunner, tilings: Mapping[ConvShape, ConvTiling]
+    config: NpuConfig, graph: Graph, strategy: Strategy, run: PassRunner, tilings: Mapping[ConvShape, ConvTiling]
 ) -> Fitted | None:
     try:
-        return fit(config, subgraph, strategy, run, tilings)
+        return fit(config, graph, strategy, run, tilings)
     except (DoesNotFit, CompileError):
         return None
 

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from npukit.compiler.errors import CompileError
-from npukit.compiler.layers import Subgraph
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.verify import verify_graph
 from npukit.compiler.passes.allocate import AllocatePass, Allocation, DoesNotFit
 from npukit.compiler.passes.base import PassRunner
 from npukit.compiler.passes.emit import EmitPass
+from npukit.compiler.passes.fuse import FusePass
 from npukit.compiler.passes.interleave import InterleavePass
 from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.tasks import Plan
@@ -48,15 +50,16 @@ LEVELS: dict[int, tuple[Strategy, ...]] = {
 
 @dataclass(frozen=True)
 class Fitted:
-    """What scheduling, interleaving, allocation and emission made of a subgraph."""
+    """What fusion, scheduling, interleaving, allocation and emission made of a graph."""
 
+    fused: Graph
     plan: Plan
     mixed: Plan
     allocation: Allocation
     program: Program
 
 
-def first_that_fits(config: NpuConfig, subgraph: Subgraph, level: int, run: PassRunner) -> Fitted:
+def first_that_fits(config: NpuConfig, graph: Graph, level: int, run: PassRunner) -> Fitted:
     """The first of a level's strategies that fits.
 
     Raises:
@@ -65,28 +68,29 @@ def first_that_fits(config: NpuConfig, subgraph: Subgraph, level: int, run: Pass
     problem = CompileError("no strategy")
     for strategy in LEVELS[min(level, 1)]:
         try:
-            return fit(config, subgraph, strategy, run)
+            return fit(config, graph, strategy, run)
         except DoesNotFit as error:
-            problem = CompileError(f"{subgraph.name} does not fit on chip: {error}; use a larger configuration")
+            problem = CompileError(f"{graph.name} does not fit on chip: {error}; use a larger configuration")
         except CompileError as error:  # sizes that instructions cannot express, which other strategies may not have
             problem = error
     raise problem
 
 
 def fit(
-    config: NpuConfig, subgraph: Subgraph, strategy: Strategy, run: PassRunner,
+    config: NpuConfig, graph: Graph, strategy: Strategy, run: PassRunner,
     tilings: Mapping[ConvShape, ConvTiling] | None = None,
 ) -> Fitted:  # fmt: skip
-    """A subgraph's program. Raises DoesNotFit, or CompileError for what instructions cannot express."""
-    schedule = SchedulePass(config, strategy.keep, strategy.fuse, strategy.resident, tilings or {})
-    plan = run(schedule, subgraph, partial(verify_plan, config))
+    """A graph's program. Raises DoesNotFit, or CompileError for what instructions cannot express."""
+    fused = run(FusePass(config, strategy.fuse), graph, verify_graph)
+    schedule = SchedulePass(config, strategy.keep, strategy.resident, tilings or {})
+    plan = run(schedule, fused, partial(verify_plan, config))
     problem = DoesNotFit("no room")
     for room in strategy.rooms:
         mixed = run(InterleavePass(config, room), plan)
         try:
-            allocation = run(AllocatePass(config, subgraph), mixed, partial(verify_allocation, config, mixed))
+            allocation = run(AllocatePass(config, graph), mixed, partial(verify_allocation, config, mixed))
         except DoesNotFit as error:
             problem = error
             continue
-        return Fitted(plan, mixed, allocation, run(EmitPass(config, subgraph, mixed), allocation))
+        return Fitted(fused, plan, mixed, allocation, run(EmitPass(config, graph, mixed), allocation))
     raise problem

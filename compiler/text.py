@@ -1,10 +1,11 @@
 """What each pass made, as text."""
 
 import onnx_ir as ir
-from npukit.compiler.layers import Subgraph
+from npukit.compiler.frontends.onnx.importer import Imported
+from npukit.compiler.frontends.onnx.partition import Partition
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.printer import print_graph
 from npukit.compiler.passes.allocate import Allocation
-from npukit.compiler.passes.importer import Imported
-from npukit.compiler.passes.partition import Partition
 from npukit.compiler.tasks import Plan
 from npukit.isa.assembly import disassemble, format_instruction
 from npukit.isa.program import Program
@@ -35,18 +36,6 @@ def _partition(partition: Partition) -> str:
         lines += [f"  {match.node.op_type} {match.node.name} -> {match.output.name}" for match in group]
     lines.append("stays:")
     lines += [f"  {reason.op} {reason.node}: {reason.reason}" for reason in partition.reasons]
-    return "\n".join(lines)
-
-
-def _subgraph(subgraph: Subgraph) -> str:
-    lines = [f"{subgraph.name}: ({', '.join(subgraph.inputs)}) -> {', '.join(subgraph.outputs)}"]
-    for tensor in subgraph.tensors.values():
-        lines.append(
-            f"  tensor {tensor.name} {tensor.dtype}{list(tensor.shape)} scale {tensor.scale:g} "
-            f"zero point {tensor.zero_point}" + (f" in {tensor.storage}" if tensor.storage != tensor.name else "")
-        )
-    for layer in subgraph.layers:
-        lines.append(f"  {layer.op} {layer.node}: ({', '.join(layer.inputs)}) -> {layer.output}, {layer.macs} MACs")
     return "\n".join(lines)
 
 
@@ -82,7 +71,7 @@ def _program(program: Program) -> str:
 _FORMS = {
     Imported: lambda imported: "\n".join(_node(node) for node in imported.model.graph),
     Partition: _partition,
-    Subgraph: _subgraph,
+    Graph: lambda graph: print_graph(graph, data=False).rstrip("\n"),
     Plan: _plan,
     Allocation: _allocation,
     Program: _program,

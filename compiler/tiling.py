@@ -8,23 +8,29 @@ from itertools import pairwise
 from math import isqrt
 
 from npukit.compiler.errors import CompileError
-from npukit.compiler.layers import ConvLayer, QuantizedTensor
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import AveragePool, Convolution
+from npukit.compiler.ir.tensor import Tensor
+from npukit.compiler.limits import (
+    MAX_BLOCKS,
+    MAX_CHANNELS,
+    MAX_COLUMNS,
+    MAX_DILATION,
+    MAX_KERNEL,
+    MAX_ROWS,
+    MAX_STRIDE,
+)
 from npukit.isa.config import NpuConfig
 from npukit.isa.timing import Timing
 
-MAX_WINDOW_STEP = 16
-"""Window columns from one output of a window operation to the next, at most."""
 KEEP = 0.5
 """Share of a memory for buffers that are kept between tiles, where all fits."""
 _RUN_CYCLES = 8
 """A run of words that does not go on with the next costs at least so many cycles: as many bursts as may be on their
 way share the latency."""
-_MAX_PLANE = 32767
-"""Words of an output block in a tile: its stride has 16 bits with a sign."""
 
 __all__ = [
     "KEEP",
-    "MAX_WINDOW_STEP",
     "ConvShape",
     "ConvTiling",
     "average_window",
@@ -35,6 +41,7 @@ __all__ = [
     "kernel_problem",
     "parts",
     "split",
+    "window_counts",
     "window_problem",
     "window_words",
 ]
@@ -56,8 +63,8 @@ def parts(total: int, most: int) -> list[tuple[int, int]]:
 
 def kernel_problem(config: NpuConfig, kernel: tuple[int, int], dilations: tuple[int, int] = (1, 1)) -> str | None:
     """Why not even one output word of a convolution can be computed, or None."""
-    if max(kernel) > 64:
-        return f"kernel {kernel[0]}x{kernel[1]} exceeds 64"
+    if max(kernel) > MAX_KERNEL:
+        return f"kernel {kernel[0]}x{kernel[1]} exceeds {MAX_KERNEL}"
     if kernel[1] * config.array > config.wgt_depth:
         return f"a kernel row of {kernel[1]} tiles does not fit in wgt_depth {config.wgt_depth}"
     window = ((kernel[0] - 1) * dilations[0] + 1) * ((kernel[1] - 1) * dilations[1] + 1)
@@ -77,8 +84,8 @@ def window_problem(
     """Why VECTOR's row-windows cannot compute a window operation, or None."""
     if max(kernel) > config.max_window:
         return f"kernel {kernel[0]}x{kernel[1]} exceeds max_window {config.max_window}"
-    if dilations[1] > 1023:
-        return f"dilation {list(dilations)} exceeds 1023"
+    if dilations[1] > MAX_DILATION:
+        return f"dilation {list(dilations)} exceeds {MAX_DILATION}"
     window = ((kernel[0] - 1) * dilations[0] + 1) * ((kernel[1] - 1) * dilations[1] + 1)
     if window > window_words(config):
         return (
@@ -104,6 +111,14 @@ def average_window(config: NpuConfig) -> int:
     return min(config.max_window, isqrt(window_words(config)))
 
 
+def window_counts(operation: AveragePool, axis: int, x: Tensor, y: Tensor) -> list[int]:
+    """Rows (axis 0) or columns (axis 1) that count in each output's windows."""
+    size, pads = x.view[2 + axis], operation.pads
+    low, high = (-pads[axis], size + pads[axis + 2]) if operation.count_padding else (0, size)
+    starts = [place * operation.strides[axis] - pads[axis] for place in range(y.view[2 + axis])]
+    return [min(start + operation.kernel[axis], high) - max(start, low) for start in starts]
+
+
 @dataclass(frozen=True)
 class ConvShape:
     """Sizes of one convolution in words and blocks; `folded`: the input's blocks lie together, and come together."""
@@ -120,8 +135,9 @@ class ConvShape:
     folded: bool = False
 
     @classmethod
-    def of(cls, config: NpuConfig, layer: ConvLayer, x: QuantizedTensor, y: QuantizedTensor) -> "ConvShape":
-        """The sizes of a layer between two tensors."""
+    def of(cls, config: NpuConfig, graph: Graph, operation: Convolution) -> "ConvShape":
+        """The sizes of an operation of a graph."""
+        x, y = graph.tensor(operation.input), graph.tensor(operation.output)
         return cls(
             config=config,
             batch=x.view[0],
@@ -129,10 +145,10 @@ class ConvShape:
             out_blocks=-(-y.view[1] // config.array),
             in_size=(x.view[2], x.view[3]),
             out_size=(y.view[2], y.view[3]),
-            kernel=(layer.weights.shape[2], layer.weights.shape[3]),
-            strides=layer.strides,
-            dilations=layer.dilations,
-            folded=x.layout is not None,
+            kernel=graph.kernel(operation),
+            strides=operation.strides,
+            dilations=operation.dilations,
+            folded=x.folded is not None,
         )
 
     def input_rows(self, rows: int) -> int:
@@ -249,9 +265,9 @@ def best_tilings(shape: ConvShape, most: int) -> list[ConvTiling]:
 
 
 def _tilings(shape: ConvShape, act: int, wgt: int, count: int) -> Iterator[ConvTiling]:
-    most = min(shape.config.acc_depth, _MAX_PLANE)
-    for rows in _sizes(shape.out_size[0], min(most, 1024), count):
-        for columns in _sizes(shape.out_size[1], min(most // rows, 1024), count):
+    most = min(shape.config.acc_depth, MAX_STRIDE)
+    for rows in _sizes(shape.out_size[0], min(most, MAX_ROWS), count):
+        for columns in _sizes(shape.out_size[1], min(most // rows, MAX_COLUMNS), count):
             yield from _candidates(shape, rows, columns, act, wgt, count // 3)
 
 
@@ -262,7 +278,7 @@ def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int, c
     if least > act or rows * columns > act:
         return []
     found = []
-    most_blocks = min(config.acc_depth // (rows * columns), act // (rows * columns), shape.out_blocks, 256)
+    most_blocks = min(config.acc_depth // (rows * columns), act // (rows * columns), shape.out_blocks, MAX_BLOCKS)
     most_blocks = min(most_blocks, (config.par_depth // 2 - 1) // 2)
     row_tiles = shape.kernel[1] * config.array
     for blocks in _sizes(shape.out_blocks, most_blocks, count):
@@ -272,7 +288,7 @@ def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int, c
         if room < least:
             continue
         fitting = shape.in_blocks if shape.folded else room // plane
-        channels = min(fitting, wgt // (blocks * kernel_rows * row_tiles), shape.in_blocks, 1024)
+        channels = min(fitting, wgt // (blocks * kernel_rows * row_tiles), shape.in_blocks, MAX_CHANNELS)
         if channels == 0:
             kernel_rows = wgt // (blocks * row_tiles)
             channels = 1

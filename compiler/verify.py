@@ -1,9 +1,8 @@
 """Checks between passes: each looks at what a pass made, and says what is wrong with it."""
 
-from npukit.compiler.layers import Subgraph
-from npukit.compiler.operators import used_values
+from npukit.compiler.frontends.onnx.operators import used_values
+from npukit.compiler.frontends.onnx.partition import Partition
 from npukit.compiler.passes.allocate import Allocation
-from npukit.compiler.passes.partition import Partition
 from npukit.compiler.tasks import Plan
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Memory
@@ -17,7 +16,6 @@ __all__ = [
     "verify_partition",
     "verify_plan",
     "verify_program",
-    "verify_subgraph",
 ]
 
 
@@ -46,17 +44,6 @@ def verify_partition(partition: Partition) -> None:
             crossing = node in partition.host and producer in absorbed
             ready = partition.stages[producer] + crossing
             _check(ready <= partition.stages[node], f"{node.name} runs before {producer.name}")
-
-
-def verify_subgraph(subgraph: Subgraph) -> None:
-    """Every layer's inputs come from outside or from an earlier layer."""
-    made = {subgraph.tensors[name].storage for name in subgraph.inputs}
-    for layer in subgraph.layers:
-        for name in layer.inputs:
-            _check(subgraph.tensors[name].storage in made, f"{layer.node} reads {name} before it is made")
-        made.add(layer.output)
-    for name in subgraph.outputs:
-        _check(subgraph.tensors[name].storage in made, f"the output {name} is never made")
 
 
 def verify_plan(config: NpuConfig, plan: Plan) -> None:

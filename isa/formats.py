@@ -4,7 +4,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["BFLOAT16", "DATAPATHS", "FLOAT32", "FLOATING", "INT8", "INT32", "INTEGER", "Datapath", "NumberFormat"]
+__all__ = [
+    "BFLOAT16",
+    "DATAPATHS",
+    "FLOAT32",
+    "FLOATING",
+    "FORMATS",
+    "INT8",
+    "INT32",
+    "INTEGER",
+    "UINT8",
+    "Datapath",
+    "NumberFormat",
+]
 
 
 @dataclass(frozen=True)
@@ -36,9 +48,13 @@ class NumberFormat:
 
 
 INT8 = NumberFormat("int8", 8, False, np.int8)
+UINT8 = NumberFormat("uint8", 8, False, np.uint8)
 INT32 = NumberFormat("int32", 32, False, np.int32)
 BFLOAT16 = NumberFormat("bfloat16", 16, True, np.uint16)
 FLOAT32 = NumberFormat("float32", 32, True, np.float32)
+
+FORMATS: dict[str, NumberFormat] = {one.name: one for one in (INT8, UINT8, INT32, BFLOAT16, FLOAT32)}
+"""All of them, by name. The machine computes with int8; the host flips the top bit of uint8 on the way in and out."""
 
 
 @dataclass(frozen=True)

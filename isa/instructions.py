@@ -31,6 +31,7 @@ __all__ = [
     "Vector",
     "decode",
     "encode",
+    "field_limit",
     "fields_of",
 ]
 
@@ -317,6 +318,13 @@ def fields_of(kind: type[Instruction]) -> tuple[FieldSpec, ...]:
         specs.append(spec)
     assert max([lsb, *variant_lsb.values()]) <= INSTRUCTION_BITS, kind
     return tuple(specs)
+
+
+@cache
+def field_limit(kind: type[Instruction], name: str) -> int:
+    """The largest value that a field of an instruction holds."""
+    (limit,) = (spec.high for spec in fields_of(kind) if spec.name == name)
+    return limit
 
 
 def _variant(kind: type[Instruction], operation: int) -> str | None:

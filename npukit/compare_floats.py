@@ -8,7 +8,8 @@ import onnx
 from numpy.typing import NDArray
 
 from npukit.compare import Comparison
-from npukit.compiler.layers import QuantizedTensor, Subgraph
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.tensor import Tensor
 from npukit.driver.host import HostError, cpu_features, open_session, run_session
 from npukit.errors import UsageError
 from npukit.ordered_sums import layer_output
@@ -38,33 +39,33 @@ def compare_floats(session: Session, inputs: Mapping[str, NDArray], outputs: Map
     """
     if session.compilation is None:
         raise UsageError("--compare in bf16 needs the layers: give the model itself, not what it was compiled to")
-    subgraphs = session.compilation.subgraphs
-    exact = _fp32(session.compilation.source, [layer.output for one in subgraphs for layer in one.layers], inputs)
+    graphs = session.compilation.graphs
+    exact = _fp32(session.compilation.source, [layer.output for one in graphs for layer in one.operations], inputs)
     values = {**inputs, **session.tensors, **outputs}
     result = FloatComparison(
         reference=f"ordered sums in bf16 of a {session.config.array}x{session.config.array} array",
         host=f"{', '.join(cpu_features()) or 'no AVX2'}",
     )
-    for subgraph in subgraphs:
+    for graph in graphs:
         # what comes from the host is rounded on its way in
-        known = {name: widen(narrow(values[name])) for name in subgraph.inputs}
+        known = {name: widen(narrow(values[name])) for name in graph.inputs}
         known |= {name: value for name, value in values.items() if name not in known}
-        _compare_subgraph(session, subgraph, known, exact, result)
+        _compare_graph(session, graph, known, exact, result)
     return result
 
 
-def _compare_subgraph(
-    session: Session, subgraph: Subgraph, known: Mapping[str, NDArray], exact: Mapping[str, NDArray],
+def _compare_graph(
+    session: Session, graph: Graph, known: Mapping[str, NDArray], exact: Mapping[str, NDArray],
     result: FloatComparison,
 ) -> None:  # fmt: skip
     # a device that shows its outputs alone is compared in those: what is between is then the reference's
     inner: dict[str, NDArray] = {}
-    for layer in subgraph.layers:
-        used = {name: subgraph.tensors[name] for name in layer.inputs}
+    for layer in graph.operations:
+        used = {name: graph.tensors[name] for name in graph.activations(layer)}
         values = {**inner, **known}
         tensors = {name: _as_laid_out(values[tensor.storage], tensor) for name, tensor in used.items()}
-        view = subgraph.tensors[layer.output].view
-        want = layer_output(session.config, layer, tensors, view)
+        view = graph.tensors[layer.output].view
+        want = layer_output(session.config, graph, layer, tensors, view)
         result.tensors_total += 1
         if layer.output not in known:
             inner[layer.output] = want
@@ -89,12 +90,13 @@ def _compare_subgraph(
         result.errors[layer.output] = error / span if span else error
 
 
-def _as_laid_out(values: NDArray, tensor: QuantizedTensor) -> NDArray:
+def _as_laid_out(values: NDArray, tensor: Tensor) -> NDArray:
     """A tensor as the machine sees it, NCHW."""
-    if tensor.layout is None:
+    layout = tensor.folded
+    if layout is None:
         return values.reshape(tensor.view)
     batch, channels, height, width = tensor.view
-    image = tensor.layout.to_dram(np.ascontiguousarray(values).reshape(tensor.layout.shape))
+    image = layout.to_dram(np.ascontiguousarray(values).reshape(layout.shape))
     return image.reshape(batch, height, width, -1)[..., :channels].transpose(0, 3, 1, 2)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
-from npukit.compiler.passes.importer import load_model
+from npukit.compiler.frontends.onnx.importer import load_model
 from npukit.driver.executor import ArtifactError, programs_of
 from npukit.errors import UsageError
 from npukit.files import is_stream, write_file

@@ -9,17 +9,23 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from npukit.compiler.layers import (
-    AverageLayer,
-    BinaryLayer,
-    ConcatLayer,
-    ConvLayer,
-    CopyLayer,
-    DepthwiseLayer,
-    GlobalAverageLayer,
-    Layer,
-    MaxPoolLayer,
-    ResizeLayer,
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import (
+    Add,
+    AveragePool,
+    Concatenation,
+    Convolution,
+    DepthwiseConvolution,
+    Elementwise,
+    GlobalAveragePool,
+    Limits,
+    MaxPool,
+    Multiply,
+    Pad,
+    Repeat,
+    Slice,
+    TensorOperation,
+    Window,
 )
 from npukit.compiler.tiling import average_window
 from npukit.isa.config import NpuConfig
@@ -30,52 +36,68 @@ __all__ = ["layer_output"]
 Floats = NDArray[np.float32]
 
 
-def layer_output(config: NpuConfig, layer: Layer, inputs: Mapping[str, Floats], shape: tuple[int, ...]) -> Floats:
-    """A layer's result [batch, channels, height, width], rounded to bfloat16.
+def layer_output(
+    config: NpuConfig, graph: Graph, operation: TensorOperation, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    """An operation's result [batch, channels, height, width], rounded to bfloat16.
 
     Args:
         config: its array's size is part of the order.
-        layer: of a bf16 configuration.
-        inputs: by name, NCHW, rounded to bfloat16.
+        graph: of a bf16 configuration, with its constants.
+        operation: of the graph.
+        inputs: activations by name, NCHW, rounded to bfloat16.
         shape: the result's, NCHW.
     """
-    values = [inputs[name] for name in layer.inputs]
-    result = _LAYERS[type(layer)](config, layer, values, shape)
+    result = _OPERATIONS[type(operation)](config, graph, operation, inputs, shape)
     return widen(narrow(canonical(result)))
 
 
-def _limited(values: Floats, limits: Mapping) -> Floats:
-    return clamp(values, np.float32(limits["low"]), np.float32(limits["high"]))
+def _limited(values: Floats, limits: Limits) -> Floats:
+    low, high = (-np.inf, np.inf) if limits is None else limits
+    return clamp(values, np.float32(low), np.float32(high))
 
 
-def _padded(x: Floats, layer: ConvLayer | MaxPoolLayer | AverageLayer, shape: tuple[int, ...], kernel) -> Floats:
+def _rounded(graph: Graph, name: str) -> Floats:
+    """A constant, as the machine has it."""
+    return widen(narrow(graph.constants[name].data))
+
+
+def _bias(graph: Graph, operation: Convolution | DepthwiseConvolution) -> Floats:
+    if operation.bias is None:
+        return np.zeros(1, np.float32)
+    return graph.constants[operation.bias].data.astype(np.float32)[None, :, None, None]
+
+
+def _padded(
+    x: Floats, operation: Window, shape: tuple[int, ...], kernel: tuple[int, int], value: float = 0.0
+) -> Floats:
     """The input with all that the windows touch; what `pads` lack at the end is added, what is too much stays."""
     need = [
-        (shape[2 + axis] - 1) * layer.strides[axis] + (kernel[axis] - 1) * layer.dilations[axis] + 1 for axis in (0, 1)
+        (shape[2 + axis] - 1) * operation.strides[axis] + (kernel[axis] - 1) * operation.dilations[axis] + 1
+        for axis in (0, 1)
     ]
-    after = [max(0, need[axis] - layer.pads[axis] - x.shape[2 + axis]) for axis in (0, 1)]
-    border = ((0, 0), (0, 0), (layer.pads[0], after[0]), (layer.pads[1], after[1]))
-    return np.pad(x, border, constant_values=np.float32(layer.pad_value))
+    after = [max(0, need[axis] - operation.pads[axis] - x.shape[2 + axis]) for axis in (0, 1)]
+    around = ((0, 0), (0, 0), (operation.pads[0], after[0]), (operation.pads[1], after[1]))
+    return np.pad(x, around, constant_values=np.float32(value))
 
 
-def _shifted(
-    x: Floats, layer: ConvLayer | MaxPoolLayer | AverageLayer, shape: tuple[int, ...], ky: int, kx: int
-) -> Floats:
+def _shifted(x: Floats, operation: Window, shape: tuple[int, ...], ky: int, kx: int) -> Floats:
     """The element of each window at kernel position (ky, kx)."""
-    top, left = ky * layer.dilations[0], kx * layer.dilations[1]
-    rows = slice(top, top + (shape[2] - 1) * layer.strides[0] + 1, layer.strides[0])
-    columns = slice(left, left + (shape[3] - 1) * layer.strides[1] + 1, layer.strides[1])
+    top, left = ky * operation.dilations[0], kx * operation.dilations[1]
+    rows = slice(top, top + (shape[2] - 1) * operation.strides[0] + 1, operation.strides[0])
+    columns = slice(left, left + (shape[3] - 1) * operation.strides[1] + 1, operation.strides[1])
     return x[:, :, rows, columns]
 
 
-def _conv(config: NpuConfig, layer: ConvLayer, values: list[Floats], shape: tuple[int, ...]) -> Floats:
-    (x,) = values
-    weights = widen(layer.weights)
+def _convolution(
+    config: NpuConfig, graph: Graph, operation: Convolution, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    weights = _rounded(graph, operation.weights)
     outer, inner, height, width = weights.shape
-    x = _padded(x, layer, shape, (height, width))
+    x = _padded(inputs[operation.input], operation, shape, (height, width))
     result = np.zeros(shape, np.float32)
-    out_of_group = outer // layer.group
-    for group in range(layer.group):
+    out_of_group = outer // operation.groups
+    for group in range(operation.groups):
         first = group * inner
         outputs = slice(group * out_of_group, (group + 1) * out_of_group)
         total = result[:, outputs]
@@ -83,62 +105,89 @@ def _conv(config: NpuConfig, layer: ConvLayer, values: list[Floats], shape: tupl
             for ky in range(height):
                 for kx in range(width):
                     column = np.zeros_like(total)
-                    window = _shifted(x, layer, shape, ky, kx)
+                    window = _shifted(x, operation, shape, ky, kx)
                     for channel in range(block, min(inner, block + config.array)):
                         factor = weights[outputs, channel, ky, kx][None, :, None, None]
                         column = add(column, multiply(window[:, first + channel, None], factor))
                     total = add(total, column)
         result[:, outputs] = total
-    return _limited(add(result, layer.channels[0][None, :, None, None]), layer.values)
+    return _limited(add(result, _bias(graph, operation)), operation.limits)
 
 
-def _depthwise(config: NpuConfig, layer: DepthwiseLayer, values: list[Floats], shape: tuple[int, ...]) -> Floats:
-    (x,) = values
-    weights = widen(layer.weights)
+def _depthwise(
+    config: NpuConfig, graph: Graph, operation: DepthwiseConvolution, inputs: Mapping[str, Floats],
+    shape: tuple[int, ...],
+) -> Floats:  # fmt: skip
+    weights = _rounded(graph, operation.weights)
     height, width = weights.shape[2:]
-    x = _padded(x, layer, shape, (height, width))
+    x = _padded(inputs[operation.input], operation, shape, (height, width))
     total = np.zeros(shape, np.float32)
     for ky in range(height):
         for kx in range(width):
-            total = add(total, multiply(_shifted(x, layer, shape, ky, kx), weights[None, :, 0, ky, kx, None, None]))
-    return _limited(add(total, layer.channels[0][None, :, None, None]), layer.values)
+            window = _shifted(x, operation, shape, ky, kx)
+            total = add(total, multiply(window, weights[None, :, 0, ky, kx, None, None]))
+    return _limited(add(total, _bias(graph, operation)), operation.limits)
 
 
-def _binary(config: NpuConfig, layer: BinaryLayer, values: list[Floats], shape: tuple[int, ...]) -> Floats:
-    given = iter(values)
-    a, b = (next(given) if isinstance(source, str) else widen(source.data) for source in layer.sources)
-    operation = add if layer.operation.name == "ADD" else multiply
-    return _limited(operation(*np.broadcast_arrays(a, b)), layer.values)
+def _elementwise(
+    config: NpuConfig, graph: Graph, operation: Elementwise, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    a, b = (inputs[name] if name in graph.tensors else _constant(graph, operation, name) for name in operation.operands)
+    function = add if isinstance(operation, Add) else multiply
+    return _limited(function(*np.broadcast_arrays(a, b)), operation.limits)
 
 
-def _maximum(config: NpuConfig, layer: MaxPoolLayer, values: list[Floats], shape: tuple[int, ...]) -> Floats:
-    x = _padded(values[0], layer, shape, layer.kernel)
+def _constant(graph: Graph, operation: Elementwise, name: str) -> Floats:
+    """A constant operand, NCHW: dimensions that it lacks come first, and a matrix is of images of one element."""
+    values = _rounded(graph, name)
+    dimensions = len(graph.tensors[operation.output].shape)
+    values = values.reshape((1,) * (dimensions - values.ndim) + values.shape)
+    return values.reshape(values.shape + (1,) * (4 - dimensions))
+
+
+def _maximum(
+    config: NpuConfig, graph: Graph, operation: MaxPool, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    x = _padded(inputs[operation.input], operation, shape, operation.kernel, -np.inf)
     best: Floats | None = None
-    for ky in range(layer.kernel[0]):
-        for kx in range(layer.kernel[1]):
-            value = _shifted(x, layer, shape, ky, kx)
+    for ky in range(operation.kernel[0]):
+        for kx in range(operation.kernel[1]):
+            value = _shifted(x, operation, shape, ky, kx)
             best = value if best is None else np.where(np.isnan(value) | (value > best), value, best)
     assert best is not None
     return best
 
 
-def _average(config: NpuConfig, layer: AverageLayer, values: list[Floats], shape: tuple[int, ...]) -> Floats:
-    (x,) = values
-    counts = [layer.counts(axis, x.shape[2 + axis], shape[2 + axis]) for axis in (0, 1)]
-    x = _padded(x, layer, shape, layer.kernel)
+def _counted(operation: AveragePool, axis: int, size: int, outputs: int) -> NDArray[np.int64]:
+    """How many rows or columns count in each window."""
+    inside = np.zeros(operation.pads[axis] + size + operation.pads[2 + axis], np.int64)
+    inside[operation.pads[axis] : operation.pads[axis] + size] = 1
+    inside |= operation.count_padding
+    starts = range(0, outputs * operation.strides[axis], operation.strides[axis])
+    return np.array([inside[start : start + operation.kernel[axis]].sum() for start in starts])
+
+
+def _average(
+    config: NpuConfig, graph: Graph, operation: AveragePool, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    x = inputs[operation.input]
+    rows, columns = (_counted(operation, axis, x.shape[2 + axis], shape[2 + axis]) for axis in (0, 1))
+    x = _padded(x, operation, shape, operation.kernel)
     total = np.zeros(shape, np.float32)
-    for ky in range(layer.kernel[0]):
-        for kx in range(layer.kernel[1]):
-            total = add(total, _shifted(x, layer, shape, ky, kx))
-    factors = np.array([[layer.values(rows * columns)["multiplier"] for columns in counts[1]] for rows in counts[0]])
-    return _limited(multiply(total, factors.astype(np.float32)), layer.values(1))
+    for ky in range(operation.kernel[0]):
+        for kx in range(operation.kernel[1]):
+            total = add(total, _shifted(x, operation, shape, ky, kx))
+    factors = np.float32(1) / np.outer(rows, columns).astype(np.float32)
+    return _limited(multiply(total, factors), operation.limits)
 
 
 def _global_average(
-    config: NpuConfig, layer: GlobalAverageLayer, values: list[Floats], shape: tuple[int, ...]
-) -> Floats:
+    config: NpuConfig, graph: Graph, operation: GlobalAveragePool, inputs: Mapping[str, Floats],
+    shape: tuple[int, ...],
+) -> Floats:  # fmt: skip
     """Windows as large as the machine sums at once, row by row; then windows of their sums, until one is left."""
-    (total,) = values
+    total = inputs[operation.input]
+    factor = np.array(1 / np.float32(total.shape[2] * total.shape[3]), np.float32)
     most = average_window(config)
     while True:
         *_, height, width = total.shape
@@ -151,37 +200,51 @@ def _global_average(
                         sums[:, :, row, column] = add(sums[:, :, row, column], total[:, :, y, x])
         total = sums
         if (rows, columns) == (1, 1):
-            return _limited(multiply(total, np.array(layer.values["multiplier"], np.float32)), layer.values)
+            return _limited(multiply(total, factor), operation.limits)
 
 
-def _copy(config: NpuConfig, layer: CopyLayer, values: list[Floats], shape: tuple[int, ...]) -> Floats:
-    (x,) = values
-    result = np.full(shape, np.float32(layer.pad_value))
-    first = layer.first_channel
-    for y in range(shape[2]):
-        for column in range(shape[3]):
-            source = y - layer.offset[0], column - layer.offset[1]
-            if 0 <= source[0] < x.shape[2] and 0 <= source[1] < x.shape[3]:
-                result[:, :, y, column] = x[:, first : first + shape[1], source[0], source[1]]
-    return result
+def _pad(
+    config: NpuConfig, graph: Graph, operation: Pad, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    x = inputs[operation.input]
+    cut = tuple(slice(max(0, -low), size - max(0, -high)) for low, size, high in _sides(operation, x))
+    around = [(max(0, low), max(0, high)) for low, _, high in _sides(operation, x)]
+    return np.pad(x[cut], around, constant_values=np.float32(operation.value))
 
 
-def _concat(config: NpuConfig, layer: ConcatLayer, values: list[Floats], shape: tuple[int, ...]) -> Floats:
-    return np.concatenate(values, axis=layer.axis)
+def _sides(operation: Pad, x: Floats) -> list[tuple[int, int, int]]:
+    return [*zip(operation.before, x.shape, operation.after, strict=True)]
 
 
-def _resize(config: NpuConfig, layer: ResizeLayer, values: list[Floats], shape: tuple[int, ...]) -> Floats:
-    return values[0].repeat(layer.factors[0], axis=2).repeat(layer.factors[1], axis=3)
+def _slice(
+    config: NpuConfig, graph: Graph, operation: Slice, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    part = tuple(slice(start, start + size) for start, size in zip(operation.starts, shape, strict=True))
+    return inputs[operation.input][part]
 
 
-_LAYERS: dict[type, Callable[..., Floats]] = {
-    ConvLayer: _conv,
-    DepthwiseLayer: _depthwise,
-    BinaryLayer: _binary,
-    MaxPoolLayer: _maximum,
-    AverageLayer: _average,
-    GlobalAverageLayer: _global_average,
-    CopyLayer: _copy,
-    ConcatLayer: _concat,
-    ResizeLayer: _resize,
+def _concatenation(
+    config: NpuConfig, graph: Graph, operation: Concatenation, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    return np.concatenate([inputs[name] for name in operation.inputs], axis=operation.axis)
+
+
+def _repeat(
+    config: NpuConfig, graph: Graph, operation: Repeat, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    return inputs[operation.input].repeat(operation.factors[0], axis=2).repeat(operation.factors[1], axis=3)
+
+
+_OPERATIONS: dict[type[TensorOperation], Callable[..., Floats]] = {
+    Convolution: _convolution,
+    DepthwiseConvolution: _depthwise,
+    Add: _elementwise,
+    Multiply: _elementwise,
+    MaxPool: _maximum,
+    AveragePool: _average,
+    GlobalAveragePool: _global_average,
+    Pad: _pad,
+    Slice: _slice,
+    Concatenation: _concatenation,
+    Repeat: _repeat,
 }

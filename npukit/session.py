@@ -15,8 +15,8 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from npukit.cache import cache_path
-from npukit.compiler.artifact import Offload, offload_of
-from npukit.compiler.passes.partition import Partition
+from npukit.compiler.frontends.onnx.artifact import Offload, offload_of
+from npukit.compiler.frontends.onnx.partition import Partition
 from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.search import Search
 from npukit.driver.device import Device

@@ -462,7 +462,7 @@ def judge_model(model: onnx.ModelProto, config: Any, seed: int = 0) -> Judgement
 
 
 def _judge(model: onnx.ModelProto | bytes, config: Any, seed: int) -> Judgement:
-    from npukit.compiler.bfloat16_models import without_bfloat16
+    from npukit.compiler.frontends.onnx.bfloat16_models import without_bfloat16
     from npukit.driver.host import HostError, run_session
 
     from npukit import Session

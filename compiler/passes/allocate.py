@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from npukit.compiler.layers import Subgraph
+from npukit.compiler.ir.graph import Graph
 from npukit.compiler.tasks import Buffer, Plan
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Memory
@@ -51,7 +51,7 @@ class AllocatePass:
     """First use to last use decides who may share words; the least recently used words go first."""
 
     config: NpuConfig
-    subgraph: Subgraph
+    graph: Graph
     name = "allocate"
 
     def run(self, plan: Plan) -> Allocation:
@@ -101,7 +101,7 @@ class AllocatePass:
             allocation.dram[name] = at
             at += _aligned(image.size)
         allocation.constant_bytes = at
-        lives = _dram_lives(self.subgraph, plan)
+        lives = _dram_lives(self.graph, plan)
         placed: list[tuple[int, int, str]] = []
         size = {name: _aligned(self._bytes(name)) for name in lives}
         for name in sorted(lives, key=lambda one: lives[one]):
@@ -120,7 +120,7 @@ class AllocatePass:
         allocation.dram_bytes = max(allocation.dram_bytes, at)
 
     def _bytes(self, name: str) -> int:
-        batch, channels, height, width = self.subgraph.tensors[name].view
+        batch, channels, height, width = self.graph.tensors[name].view
         blocks = -(-channels // self.config.array)
         return prod((batch, blocks, height, width)) * self.config.word_bytes
 
@@ -180,17 +180,17 @@ def _take(segments: list[_Segment], new: _Segment) -> list[Buffer]:
     return [one.owner for one in covered]
 
 
-def _dram_lives(subgraph: Subgraph, plan: Plan) -> dict[str, tuple[int, int]]:
+def _dram_lives(graph: Graph, plan: Plan) -> dict[str, tuple[int, int]]:
     """First and last task that touch each tensor; inputs live from before, outputs to the end."""
     lives: dict[str, tuple[int, int]] = {}
     for index, task in enumerate(plan.tasks):
-        if task.dram is not None and task.dram.tensor in subgraph.tensors:
+        if task.dram is not None and task.dram.tensor in graph.tensors:
             born, _ = lives.get(task.dram.tensor, (index, index))
             lives[task.dram.tensor] = (born, index)
     end = len(plan.tasks)
-    for name in subgraph.inputs:
+    for name in graph.inputs:
         lives[name] = (-1, lives.get(name, (-1, -1))[1])
-    for name in subgraph.outputs:
-        storage = subgraph.tensors[name].storage
+    for name in graph.outputs:
+        storage = graph.tensors[name].storage
         lives[storage] = (lives[storage][0], end)
     return lives

@@ -6,79 +6,84 @@ that a node fewer on the host could change its results.
 
 import hashlib
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-import numpy as np
-from npukit.compiler.layers import ConstantSource, Layer, QuantizedTensor, Subgraph
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import TensorOperation, attributes_of, operands_of
+from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor
 
 __all__ = ["EliminatePass"]
 
 
 @dataclass(frozen=True)
 class EliminatePass:
-    """Common subexpressions and dead code of each subgraph."""
+    """Common subexpressions and dead code of each graph."""
 
     name = "eliminate"
 
-    def run(self, subgraphs: tuple[Subgraph, ...]) -> tuple[Subgraph, ...]:
-        """The same outputs, of layers that are all needed. A tensor that is not computed becomes an alias."""
-        return tuple(_without_dead(_without_repeats(subgraph)) for subgraph in subgraphs)
+    def run(self, graphs: tuple[Graph, ...]) -> tuple[Graph, ...]:
+        """The same outputs, of operations that are all needed. A tensor that is not computed becomes an alias."""
+        return tuple(_without_dead(_without_repeats(graph)) for graph in graphs)
 
 
-def _without_repeats(subgraph: Subgraph) -> Subgraph:
-    tensors = dict(subgraph.tensors)
+def _without_repeats(graph: Graph) -> Graph:
+    tensors = dict(graph.tensors)
+    digests = {name: _digest(constant) for name, constant in graph.constants.items()}
     first: dict[Hashable, str] = {}
-    layers = []
-    for layer in subgraph.layers:
-        result = tensors[layer.output]
-        kept = first.setdefault(_key(layer, tensors), layer.output)
-        if kept == layer.output:
-            layers.append(layer)
+    operations = []
+    for operation in graph.operations:
+        result = tensors[operation.output]
+        kept = first.setdefault(_key(operation, tensors, digests), operation.output)
+        if kept == operation.output:
+            operations.append(operation)
             continue
         for name, tensor in tensors.items():
             if tensor.storage == result.name:
-                tensors[name] = replace(tensor, storage=kept)
-    return replace(subgraph, layers=tuple(layers), tensors=tensors)
+                tensors[name] = replace(tensor, layout=MemoryLayout(kept, tensor.view))
+    return replace(graph, operations=tuple(operations), tensors=tensors)
 
 
-def _key(layer: Layer, tensors: Mapping[str, QuantizedTensor]) -> Hashable:
-    """What two layers share that compute the same: all but the node, and the names of what is read and written."""
-    result = tensors[layer.output]
-    sources = tuple((tensors[name].storage, tensors[name].view) for name in layer.inputs)
-    rest = tuple(
-        _content(getattr(layer, field.name), tensors)
-        for field in fields(layer)  # type: ignore[arg-type]
-        if field.name not in ("node", "op", "inputs", "output")
+def _digest(constant: Constant) -> Hashable:
+    tensor = constant.tensor
+    content = hashlib.sha256(constant.data.tobytes()).digest()
+    return tensor.shape, tensor.format, tensor.quantization, content
+
+
+def _key(operation: TensorOperation, tensors: Mapping[str, Tensor], digests: Mapping[str, Hashable]) -> Hashable:
+    """What two operations share that compute the same: all but the nodes, and the names of what is read and written."""
+    kind, result = type(operation), tensors[operation.output]
+
+    def content(name: str | None) -> Hashable:
+        if name is None or name in digests:
+            return digests.get(name or "")
+        tensor = tensors[name]
+        return tensor.storage, tensor.view, tensor.format, tensor.quantization
+
+    operands = []
+    for field in operands_of(kind):
+        value = getattr(operation, field)
+        operands.append(tuple(map(content, value)) if isinstance(value, tuple) else content(value))
+    # numbers by what they are written as: 0 and -0 differ
+    attributes = tuple(repr(getattr(operation, field)) for field in attributes_of(kind))
+    return kind, result.view, result.format, result.quantization, tuple(operands), attributes
+
+
+def _without_dead(graph: Graph) -> Graph:
+    needed = graph.outside()
+    operations = []
+    for operation in reversed(graph.operations):
+        if operation.output in needed:
+            operations.append(operation)
+            needed.update(graph.tensors[name].storage for name in graph.activations(operation))
+    if not operations:  # nobody reads any of it; a program has to compute something
+        return graph
+    inputs = tuple(name for name in graph.inputs if name in needed)
+    made = {*inputs, *(operation.output for operation in operations)}
+    read = {name for operation in operations for name in operation.operands}
+    return replace(
+        graph,
+        operations=tuple(reversed(operations)),
+        tensors={name: tensor for name, tensor in graph.tensors.items() if tensor.storage in made},
+        constants={name: constant for name, constant in graph.constants.items() if name in read},
+        inputs=inputs,
     )
-    return type(layer), result.view, result.unsigned, result.floating, sources, rest
-
-
-def _content(value: Any, tensors: Mapping[str, QuantizedTensor]) -> Hashable:
-    """A field's contents: numbers by their bits, arrays by a digest, names by where the tensor lies."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, hashlib.sha256(np.ascontiguousarray(value).tobytes()).digest()
-    if isinstance(value, ConstantSource):
-        return _content(value.data, tensors)
-    if isinstance(value, Mapping):
-        return tuple((name, _content(one, tensors)) for name, one in sorted(value.items()))
-    if isinstance(value, tuple):
-        return tuple(_content(one, tensors) for one in value)
-    if isinstance(value, str):
-        return tensors[value].storage if value in tensors else value
-    return value if callable(value) else repr(value)
-
-
-def _without_dead(subgraph: Subgraph) -> Subgraph:
-    needed = subgraph.outside()
-    layers = []
-    for layer in reversed(subgraph.layers):
-        if layer.output in needed:
-            layers.append(layer)
-            needed.update(subgraph.tensors[name].storage for name in layer.inputs)
-    if not layers:  # nobody reads any of it; a program has to compute something
-        return subgraph
-    inputs = tuple(name for name in subgraph.inputs if name in needed)
-    made = {*inputs, *(layer.output for layer in layers)}
-    tensors = {name: tensor for name, tensor in subgraph.tensors.items() if tensor.storage in made}
-    return replace(subgraph, layers=tuple(reversed(layers)), tensors=tensors, inputs=inputs)

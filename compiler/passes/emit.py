@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 from npukit.compiler.errors import CompileError
-from npukit.compiler.layers import Subgraph
+from npukit.compiler.ir.graph import Graph
 from npukit.compiler.passes.allocate import Allocation
 from npukit.compiler.tasks import Box, Buffer, Operand, Plan, Task
 from npukit.isa.config import NpuConfig
+from npukit.isa.formats import UINT8
 from npukit.isa.instructions import ENGINES, End, Engine, Instruction, InstructionError, encode
 from npukit.isa.layout import blocked
 from npukit.isa.program import Capture, NodeInfo, Program, TensorInfo
@@ -26,7 +27,7 @@ class EmitPass:
     """Instructions of one subgraph."""
 
     config: NpuConfig
-    subgraph: Subgraph
+    graph: Graph
     plan: Plan
     name = "emit"
 
@@ -60,7 +61,7 @@ class EmitPass:
             try:
                 encode(instruction)
             except InstructionError as error:
-                node = self.subgraph.layers[task.node].node
+                node = self.graph.operations[task.node].node
                 raise CompileError(f"{node} exceeds an instruction's field: {error}") from None
             instructions.append(instruction)
         return Program(
@@ -74,16 +75,16 @@ class EmitPass:
                 Capture(index, *vars(box).values()) for index, task in enumerate(tasks) for box in task.captures
             ),
             captured={
-                tensor.name: (tensor.view, tensor.shape, tensor.dtype)
-                for tensor in self.subgraph.tensors.values()
-                if tensor.name == tensor.storage and tensor.name not in self.subgraph.inputs
+                tensor.name: (tensor.view, tensor.shape, tensor.host_type)
+                for tensor in self.graph.tensors.values()
+                if tensor.name == tensor.storage and tensor.name not in self.graph.inputs
             },
             aliases={
                 tensor.name: (tensor.storage, tensor.shape)
-                for tensor in self.subgraph.tensors.values()
-                if tensor.name != tensor.storage
+                for tensor in self.graph.tensors.values()
+                if tensor.name != tensor.storage and tensor.storage not in self.graph.inputs
             },
-            name=self.subgraph.name,
+            name=self.graph.name,
         )
 
     def _constants(self, allocation: Allocation) -> bytes:
@@ -94,20 +95,20 @@ class EmitPass:
 
     def _tensors(self, allocation: Allocation) -> tuple[TensorInfo, ...]:
         found = []
-        roles = [(name, "input") for name in self.subgraph.inputs]
-        roles += [(name, "output") for name in self.subgraph.outputs]
+        roles = [(name, "input") for name in self.graph.inputs]
+        roles += [(name, "output") for name in self.graph.outputs]
         for name, role in roles:
-            tensor = self.subgraph.tensors[name]
-            layout = tensor.layout or blocked(tensor.view, self.config.array)
+            tensor = self.graph.tensors[name]
+            layout = tensor.folded or blocked(tensor.view, self.config.array)
             found.append(
                 TensorInfo(
                     name,
                     role,
-                    tensor.dtype,
+                    tensor.host_type,
                     tensor.shape,
                     allocation.dram[tensor.storage],
                     layout,
-                    tensor.unsigned,
+                    tensor.format is UINT8,
                 )
             )
         return tuple(found)
@@ -120,15 +121,15 @@ class EmitPass:
             end = start + len([*tasks])
             runs[number].append((start, end))
             start = end
-        tensors = self.subgraph.tensors
-        for number, layer in enumerate(self.subgraph.layers):
+        tensors = self.graph.tensors
+        for number, layer in enumerate(self.graph.operations):
             found.append(
                 NodeInfo(
                     layer.node,
                     layer.op,
-                    tuple(tensors[name].shape for name in layer.inputs),
+                    tuple(tensors[name].shape for name in self.graph.activations(layer)),
                     tensors[layer.output].shape,
-                    layer.macs,
+                    self.graph.macs(layer),
                     tuple(runs[number]),
                 )
             )

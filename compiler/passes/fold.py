@@ -6,12 +6,15 @@ the words there hold the window's elements. The node, the configuration and who 
 tiling or a level of optimisation: floats are summed in the same order at each.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 
 import numpy as np
-from npukit.compiler.layers import ConvLayer, QuantizedTensor, Subgraph
+from npukit.compiler.arithmetic import border
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import Convolution
+from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor
 from npukit.isa.config import NpuConfig
 from npukit.isa.layout import Layout, LayoutDim
 from numpy.typing import NDArray
@@ -26,41 +29,46 @@ class FoldPass:
     config: NpuConfig
     name = "fold"
 
-    def run(self, subgraphs: tuple[Subgraph, ...]) -> tuple[Subgraph, ...]:
-        """The same layers, some of them over fewer kernel rows and columns."""
-        return tuple(self._subgraph(subgraph) for subgraph in subgraphs)
+    def run(self, graphs: tuple[Graph, ...]) -> tuple[Graph, ...]:
+        """The same operations, some of them over fewer kernel rows and columns."""
+        return tuple(self._graph(graph) for graph in graphs)
 
-    def _subgraph(self, subgraph: Subgraph) -> Subgraph:
-        tensors, layers = dict(subgraph.tensors), list(subgraph.layers)
-        for name in subgraph.inputs:
-            readers = [number for number, layer in enumerate(layers) if name in layer.inputs]
+    def _graph(self, graph: Graph) -> Graph:
+        operations, tensors, constants = list(graph.operations), dict(graph.tensors), dict(graph.constants)
+        for name in graph.inputs:
+            readers = [number for number, one in enumerate(operations) if name in one.operands]
             others = [other for other in tensors.values() if other.storage == name and other.name != name]
-            if len(readers) != 1 or others or name in subgraph.outputs:
+            if len(readers) != 1 or others or name in graph.outputs:
                 continue
-            layer, x = layers[readers[0]], tensors[name]
-            if type(layer) is not ConvLayer or layer.group != 1 or x.view[1] >= self.config.array:
+            operation, x = operations[readers[0]], tensors[name]
+            if not isinstance(operation, Convolution) or operation.groups != 1 or x.view[1] >= self.config.array:
                 continue
-            folds = list(_folds(layer, x, tensors[layer.output], self.config))
+            folds = list(_folds(graph, operation, self.config))
             best = min(folds, key=lambda fold: (fold.cycles, fold.words))
             if best.rows:
-                layers[readers[0]], tensors[name] = best.layer(), best.tensor()
-        return replace(subgraph, layers=tuple(layers), tensors=tensors)
+                weights = best.weights(constants)
+                operations[readers[0]], tensors[name] = best.operation(weights.tensor.name), best.tensor()
+                constants[weights.tensor.name] = weights
+        used = {name for one in operations for name in one.operands}
+        constants = {name: one for name, one in constants.items() if name in used}
+        return replace(graph, operations=tuple(operations), tensors=tensors, constants=constants)
 
 
 @dataclass(frozen=True)
 class _Fold:
     """`rows` of the kernel's rows, and all its columns, as channels; 0 rows: as it is."""
 
-    conv: ConvLayer
-    x: QuantizedTensor
-    y: QuantizedTensor
+    conv: Convolution
+    x: Tensor
+    y: Tensor
+    kernel: Constant
     config: NpuConfig
     rows: int
 
     @property
     def groups(self) -> int:
         """Kernel rows that are left."""
-        return self.conv.weights.shape[2] // self.rows
+        return self.kernel.tensor.shape[2] // self.rows
 
     @property
     def unit(self) -> int:
@@ -78,7 +86,7 @@ class _Fold:
     @property
     def channels(self) -> int:
         """Elements of a place."""
-        _, inner, _, width = self.conv.weights.shape
+        _, inner, _, width = self.kernel.tensor.shape
         return inner * width * (self.rows or 1)
 
     @property
@@ -97,7 +105,7 @@ class _Fold:
     @property
     def cycles(self) -> int:
         """The array's, or the bus's if that takes longer."""
-        outer, inner, tall, wide = self.conv.weights.shape
+        outer, inner, tall, wide = self.kernel.tensor.shape
         outputs = self.y.view[0] * self.y.view[2] * self.y.view[3] * -(-outer // self.config.array)
         if not self.rows:
             return outputs * tall * wide * -(-inner // self.config.array)
@@ -109,13 +117,19 @@ class _Fold:
         """Rows of the image from one kernel row that is left to the next."""
         return max(1, self.rows * self.conv.dilations[0] // self.unit) if self.groups > 1 else 1
 
-    def layer(self) -> ConvLayer:
+    def weights(self, constants: Mapping[str, Constant]) -> Constant:
+        """The kernel over the image, under a name that no other constant has."""
+        outer, inner, _, wide = self.kernel.tensor.shape
+        split = self.kernel.data.reshape(outer, inner, self.groups, self.rows, wide)
+        shape = outer, self.channels, self.groups, 1
+        data: NDArray = np.ascontiguousarray(split.transpose(0, 3, 4, 1, 2)).reshape(shape)
+        name = f"{self.kernel.tensor.name} of {self.conv.node}"
+        while name in constants:
+            name += "_"
+        return Constant(replace(self.kernel.tensor, name=name, shape=shape), data)
+
+    def operation(self, weights: str) -> Convolution:
         """The convolution over the image."""
-        outer, inner, tall, wide = self.conv.weights.shape
-        split = self.conv.weights.reshape(outer, inner, self.groups, self.rows, wide)
-        weights: NDArray = np.ascontiguousarray(split.transpose(0, 3, 4, 1, 2)).reshape(
-            outer, self.channels, self.groups, 1
-        )
         return replace(
             self.conv,
             weights=weights,
@@ -124,13 +138,12 @@ class _Fold:
             dilations=(self.dilation, 1),
         )
 
-    def tensor(self) -> QuantizedTensor:
+    def tensor(self) -> Tensor:
         """The image: [batch][row][column][channel], channels padded to words."""
-        _, inner, _, wide = self.conv.weights.shape
+        _, inner, _, wide = self.kernel.tensor.shape
         batch, _, _, columns = self.y.view
         place = self.blocks * self.config.array
         (top, left, *_), (down, across) = self.conv.pads, self.conv.dilations
-        pad = int(self.conv.pad_value) if not self.x.floating else 0
         layout = Layout(
             shape=self.x.view,
             dims=(
@@ -142,18 +155,21 @@ class _Fold:
                 LayoutDim(inner, 1, 1, 1),
             ),
             origin=(0, 0, -top, -left),
-            pad=pad,
+            pad=int(border(self.x)),
             length=batch * self.height * columns * place,
         )
-        return replace(self.x, view=(batch, self.channels, self.height, columns), layout=layout)
+        view = batch, self.channels, self.height, columns
+        return replace(self.x, layout=MemoryLayout(self.x.name, view, layout))
 
 
-def _folds(layer: ConvLayer, x: QuantizedTensor, y: QuantizedTensor, config: NpuConfig) -> Iterator[_Fold]:
-    yield _Fold(layer, x, y, config, 0)
-    tall = layer.weights.shape[2]
+def _folds(graph: Graph, operation: Convolution, config: NpuConfig) -> Iterator[_Fold]:
+    kernel = graph.constants[operation.weights]
+    x, y = graph.tensors[operation.input], graph.tensors[operation.output]
+    yield _Fold(operation, x, y, kernel, config, 0)
+    tall = kernel.tensor.shape[2]
     for rows in range(1, tall + 1):
         # a group of fewer rows would multiply what lies beyond the kernel with 0, and that may be infinite
         if tall % rows == 0:
-            fold = _Fold(layer, x, y, config, rows)
+            fold = _Fold(operation, x, y, kernel, config, rows)
             if fold.blocks * ((fold.groups - 1) * fold.dilation + 1) <= config.act_depth // 2:
                 yield fold

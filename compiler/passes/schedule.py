@@ -1,14 +1,14 @@
-"""tile & schedule: layers to tasks in program order, tiled to fit on chip."""
+"""schedule: operations, alone or in groups, become tasks in program order, tiled to fit on chip."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from npukit.compiler.layers import ConvLayer, Subgraph
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, Elementwise, MaxPool
 from npukit.compiler.schedule import SCHEDULERS, Builder
-from npukit.compiler.schedule.conv import schedule_conv
-from npukit.compiler.schedule.fusion import fused_additions
+from npukit.compiler.schedule.conv import schedule_convolution
 from npukit.compiler.schedule.residency import choose_residents
-from npukit.compiler.schedule.strips import Chain, chains, schedule_chain
+from npukit.compiler.schedule.strips import Chain, plan_chain, schedule_chain
 from npukit.compiler.tasks import Plan
 from npukit.compiler.tiling import ConvShape, ConvTiling
 from npukit.isa.config import NpuConfig
@@ -21,54 +21,57 @@ _MOST = 0.9
 
 @dataclass(frozen=True)
 class SchedulePass:
-    """`keep`: share of each memory for buffers kept between tiles; the rest is for those in work. `fuse`: compute some
-    layers together. `resident`: share of ACT for tensors that stay on chip between layers. `tilings`: of convolutions
-    for which the estimate is not to decide."""
+    """The tasks of a graph whose operations are in groups.
+
+    Attributes:
+        config: what to compile for.
+        keep: share of each memory for buffers kept between tiles; the rest is for those in work.
+        resident: share of ACT for tensors that stay on chip between layers.
+        tilings: of convolutions for which the estimate is not to decide.
+    """
 
     config: NpuConfig
     keep: float = 0.5
-    fuse: bool = True
     resident: float = 0.0
     tilings: Mapping[ConvShape, ConvTiling] = field(default_factory=dict)
     name = "schedule"
 
-    def run(self, subgraph: Subgraph) -> Plan:
-        """The tasks of all layers. Engines overlap by themselves: queues decouple what order allows."""
-        additions = fused_additions(subgraph) if self.fuse else {}
-        found = chains(self.config, subgraph, additions) if self.fuse else {}
-        units = _units(subgraph, found, additions)
-        products = {chain.product for chain in found.values() if chain.product is not None}
+    def run(self, graph: Graph) -> Plan:
+        """The tasks of all operations. Engines overlap by themselves: queues decouple what order allows."""
+        units = [_Unit.of(self.config, graph, numbers) for numbers in graph.units()]
         total = self.config.act_depth * self.config.act_banks
-        room = [
-            min(self.resident * total, _MOST * total - (found[first].words if first in found else 0))
-            for first, *_ in units
-        ]
-        residents = choose_residents(self.config, subgraph, units, products, additions, room)
-        builder = Builder(self.config, subgraph, self.keep, residents, self.tilings)
-        for number, *_ in units:
-            builder.node = number
-            layer = subgraph.layers[number]
-            if number in found:
-                chain = found[number]
-                schedule_chain(builder, chain, additions.get(chain.product) if chain.product is not None else None)
-            elif number in additions:
-                assert isinstance(layer, ConvLayer)
-                schedule_conv(builder, layer, additions[number])
+        room = [min(self.resident * total, _MOST * total - (unit.chain.words if unit.chain else 0)) for unit in units]
+        residents = choose_residents(self.config, graph, room)
+        builder = Builder(self.config, graph, self.keep, residents, self.tilings)
+        for unit in units:
+            builder.node = unit.first
+            layer = graph.operations[unit.first]
+            if unit.chain is not None:
+                schedule_chain(builder, unit.chain, unit.addition)
+            elif unit.addition is not None:
+                assert isinstance(layer, Convolution)
+                schedule_convolution(builder, layer, unit.addition)
             else:
                 SCHEDULERS[type(layer)](builder, layer)
         return builder.plan
 
 
-def _units(subgraph: Subgraph, found: dict[int, Chain], additions: dict[int, int]) -> list[tuple[int, ...]]:
-    """Numbers of the layers that are computed together, in the order in which that happens."""
-    units: list[tuple[int, ...]] = []
-    taken: set[int] = set(additions.values())
-    taken.update(number for chain in found.values() for number in (chain.window, chain.product) if number is not None)
-    for number in range(len(subgraph.layers)):
-        if number in taken:
-            continue
-        chain = found.get(number)
-        whole = (number,) if chain is None else (number, chain.window, chain.product)
-        unit = tuple(one for one in whole if one is not None)
-        units.append((*unit, additions[unit[-1]]) if unit[-1] in additions else unit)
-    return units
+@dataclass(frozen=True)
+class _Unit:
+    """Operations that are computed together: a chain, or one that may have an addition of its result behind it."""
+
+    first: int
+    chain: Chain | None
+    addition: int | None
+
+    @classmethod
+    def of(cls, config: NpuConfig, graph: Graph, numbers: tuple[int, ...]) -> "_Unit":
+        first, *others = numbers
+        addition = others.pop() if others and isinstance(graph.operations[others[-1]], Elementwise) else None
+        if not others:
+            return cls(first, None, addition)
+        window, *products = others
+        assert isinstance(graph.operations[window], DepthwiseConvolution | MaxPool)
+        chain = plan_chain(config, graph, first, window, products[0] if products else None)
+        assert chain is not None, numbers
+        return cls(first, chain, addition)

@@ -1,37 +1,49 @@
-"""How each kind of layer becomes tasks: one file a kind."""
+"""How each operation becomes tasks: one file a kind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from npukit.compiler.layers import (
-    AverageLayer,
-    BinaryLayer,
-    ConcatLayer,
-    ConvLayer,
-    CopyLayer,
-    DepthwiseLayer,
-    GlobalAverageLayer,
-    MaxPoolLayer,
-    ResizeLayer,
-    TableLayer,
+from npukit.compiler.ir.operations import (
+    Add,
+    AveragePool,
+    Concatenation,
+    Convolution,
+    DepthwiseConvolution,
+    GlobalAveragePool,
+    Lookup,
+    MaxPool,
+    Multiply,
+    Pad,
+    Repeat,
+    Slice,
+    TensorOperation,
 )
 from npukit.compiler.schedule.average import schedule_average, schedule_global_average
 from npukit.compiler.schedule.builder import Builder
-from npukit.compiler.schedule.conv import schedule_conv
-from npukit.compiler.schedule.elementwise import schedule_binary, schedule_table
-from npukit.compiler.schedule.movement import schedule_concat, schedule_copy, schedule_resize
+from npukit.compiler.schedule.conv import schedule_convolution
+from npukit.compiler.schedule.elementwise import schedule_elementwise, schedule_lookup
+from npukit.compiler.schedule.movement import (
+    schedule_concatenation,
+    schedule_pad,
+    schedule_repeat,
+    schedule_slice,
+)
 from npukit.compiler.schedule.window import schedule_depthwise, schedule_maxpool
 
 __all__ = ["SCHEDULERS", "Builder"]
 
-SCHEDULERS: dict[type, Callable] = {
-    ConvLayer: schedule_conv,
-    DepthwiseLayer: schedule_depthwise,
-    BinaryLayer: schedule_binary,
-    TableLayer: schedule_table,
-    MaxPoolLayer: schedule_maxpool,
-    AverageLayer: schedule_average,
-    GlobalAverageLayer: schedule_global_average,
-    ConcatLayer: schedule_concat,
-    CopyLayer: schedule_copy,
-    ResizeLayer: schedule_resize,
+SCHEDULERS: Mapping[type[TensorOperation], Callable[[Builder, Any], None]] = {
+    Convolution: schedule_convolution,
+    DepthwiseConvolution: schedule_depthwise,
+    Add: schedule_elementwise,
+    Multiply: schedule_elementwise,
+    Lookup: schedule_lookup,
+    MaxPool: schedule_maxpool,
+    AveragePool: schedule_average,
+    GlobalAveragePool: schedule_global_average,
+    Concatenation: schedule_concatenation,
+    Pad: schedule_pad,
+    Slice: schedule_slice,
+    Repeat: schedule_repeat,
 }
+"""Emits the tasks of an operation."""

@@ -3,23 +3,25 @@
 from dataclasses import replace
 from itertools import groupby, product
 
-from npukit.compiler.layers import AverageLayer, GlobalAverageLayer
+from npukit.compiler.arithmetic import sum_descriptor, window_border
+from npukit.compiler.ir.operations import AveragePool, GlobalAveragePool
+from npukit.compiler.limits import MAX_BLOCKS
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.schedule.window import Tile, window_region, window_tiles
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
-from npukit.compiler.tiling import average_window, window_words
+from npukit.compiler.tiling import average_window, window_counts, window_words
 from npukit.isa.instructions import Memory, Operation, Vector
 
 __all__ = ["schedule_average", "schedule_global_average"]
 
 
-def schedule_average(builder: Builder, layer: AverageLayer) -> None:
+def schedule_average(builder: Builder, layer: AveragePool) -> None:
     """Emit an average pooling's tasks: in each tile, one for all windows of as many elements."""
-    x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
-    counts = [layer.counts(axis, x.view[2 + axis], y.view[2 + axis]) for axis in (0, 1)]
-    for tile in window_tiles(builder, layer, layer.kernel, 256):
+    x, y = builder.tensor(layer.input), builder.tensor(layer.output)
+    counts = [window_counts(layer, axis, x, y) for axis in (0, 1)]
+    for tile in window_tiles(builder, layer, layer.kernel, MAX_BLOCKS):
         region = window_region(builder, layer, layer.kernel, tile)
-        source = builder.load_tile(region, layer.pad_value)
+        source = builder.load_tile(region, window_border(builder.graph, layer))
         width, height = tile.columns[1] - tile.columns[0], tile.rows[1] - tile.rows[0]
         out = Buffer(Memory.ACT, tile.count * height * width, layer.output)
         for rows, columns in product(_runs(tile.rows, counts[0]), _runs(tile.columns, counts[1])):
@@ -35,11 +37,11 @@ def _runs(places: tuple[int, int], counts: list[int]) -> list[tuple[int, int]]:
 
 
 def _average_run(
-    builder: Builder, layer: AverageLayer, tile: Tile, region: Region, source: Buffer, out: Buffer,
+    builder: Builder, layer: AveragePool, tile: Tile, region: Region, source: Buffer, out: Buffer,
     rows: tuple[int, int], columns: tuple[int, int], counts: list[list[int]],
 ) -> None:  # fmt: skip
     elements = counts[0][rows[0]] * counts[1][columns[0]]
-    values = dict(layer.values(elements))
+    values = sum_descriptor(builder.graph, layer, layer.kernel[0] * layer.kernel[1], elements)
     parameters = builder.parameters(f"{layer.node}, of {elements}", Operation.SUM, values, [])
     pitch, width = region.columns, tile.columns[1] - tile.columns[0]
     row, column = rows[0] - tile.rows[0], columns[0] - tile.columns[0]
@@ -67,19 +69,19 @@ def _windows(total: int, most: int) -> list[tuple[int, int, int]]:
     return found + ([(whole * most, 1, rest)] if rest else [])
 
 
-def schedule_global_average(builder: Builder, layer: GlobalAverageLayer) -> None:
+def schedule_global_average(builder: Builder, layer: GlobalAveragePool) -> None:
     """Emit a sum over height and width: partial sums of windows in ACC until one window remains."""
     config = builder.config
-    x = builder.tensor(layer.inputs[0])
+    x = builder.tensor(layer.input)
     batch, channels, height, width = x.view
     most, words = average_window(config), window_words(config)
     wide = width if most * width <= words else words // most // most * most
     strip = max(1, words // wide // most) * most
     area = min(strip, height) * wide
     partial = -(-height // most) * -(-width // most)
-    per_tile = max(1, min(256, words // area, config.acc_depth // partial // 2))
+    per_tile = max(1, min(MAX_BLOCKS, words // area, config.acc_depth // partial // 2))
     for index in range(batch):
-        for blocks in builder.block_parts(-(-channels // config.array), per_tile, layer.inputs):
+        for blocks in builder.block_parts(-(-channels // config.array), per_tile, [layer.input]):
             _average_tile(builder, layer, index, blocks, (strip, wide))
 
 
@@ -131,12 +133,12 @@ def _sum(
 
 
 def _average_tile(
-    builder: Builder, layer: GlobalAverageLayer, batch: int, blocks: tuple[int, int], tile: tuple[int, int]
+    builder: Builder, layer: GlobalAveragePool, batch: int, blocks: tuple[int, int], tile: tuple[int, int]
 ) -> None:
     """Average one image's blocks; `tile` is the most rows and columns to load at once."""
     config = builder.config
     most = average_window(config)
-    x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
+    x, y = builder.tensor(layer.input), builder.tensor(layer.output)
     height, width = x.view[2:]
     count = blocks[1] - blocks[0]
     out = Buffer(Memory.ACT, count, layer.output)
@@ -144,7 +146,8 @@ def _average_tile(
     capture = CaptureBox(layer.output, batch, blocks[0], 0, 0, rows_are_blocks=True)
 
     def finish(source: Operand, size: tuple[int, int], pitch: int, plane: int) -> None:
-        parameters = builder.parameters(layer.node, Operation.SUM, dict(layer.values), [])
+        values = sum_descriptor(builder.graph, layer, height * width, height * width)
+        parameters = builder.parameters(layer.node, Operation.SUM, values, [])
         _sum(builder, source, final, size, pitch, plane, 1, 1, count, Memory.ACT, parameters, capture)
 
     if height <= most and width <= most:

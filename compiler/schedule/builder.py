@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 
 import numpy as np
-from npukit.compiler.layers import QuantizedTensor, Subgraph
+from npukit.compiler.arithmetic import channel_parameters
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution
+from npukit.compiler.ir.tensor import Tensor
+from npukit.compiler.limits import MAX_BLOCKS, MAX_COLUMNS, MAX_ROWS, MAX_RUN
 from npukit.compiler.schedule.residency import Resident
 from npukit.compiler.tasks import Box, Buffer, CaptureBox, DramUse, Operand, Plan, Task
 from npukit.compiler.tiling import ConvShape, ConvTiling, choose_tiling, parts
@@ -16,10 +20,18 @@ from npukit.isa.instructions import Engine, Load, Matrix, Memory, Operation, Sto
 from npukit.sim.bfloat16 import narrow
 from numpy.typing import NDArray
 
-__all__ = ["Builder", "Placed", "Region"]
+__all__ = ["Builder", "Placed", "Region", "blocked_channels"]
 
-_LOOPS = (256, 1024, 1024)
+_LOOPS = (MAX_BLOCKS, MAX_ROWS, MAX_COLUMNS)
 """Blocks, rows and columns of a VECTOR instruction, at most."""
+
+
+def blocked_channels(values: NDArray, size: int) -> NDArray:
+    """[channels, ...] as [blocks, lanes, ...], padded with 0."""
+    count = -(-len(values) // size)
+    padded = np.zeros((count * size, *values.shape[1:]), values.dtype)
+    padded[: len(values)] = values
+    return padded.reshape(count, size, *values.shape[1:])
 
 
 class Region:
@@ -31,7 +43,7 @@ class Region:
 
     def __init__(
         self,
-        tensor: QuantizedTensor,
+        tensor: Tensor,
         lanes: int,
         batch: int,
         block: tuple[int, int],
@@ -40,8 +52,8 @@ class Region:
         step_y: int = 1,
     ) -> None:
         _, channels, self.height, self.width = tensor.view
-        self.place = -(-channels // lanes) if tensor.layout is not None else 1
-        if tensor.layout is not None:
+        self.place = -(-channels // lanes) if tensor.folded is not None else 1
+        if tensor.folded is not None:
             block = (0, 1)
             channels = lanes
         self.tensor = tensor.storage
@@ -125,7 +137,7 @@ class Placed:
 
 
 class Builder:
-    """The state of scheduling one subgraph.
+    """The state of scheduling one graph.
 
     `keep` is the share of each memory that may hold buffers kept for later use; what does not fit is
     loaded again. `residents`: tensors that stay on chip, which are neither stored nor loaded. `tilings`: of
@@ -133,14 +145,15 @@ class Builder:
     """
 
     def __init__(
-        self, config: NpuConfig, subgraph: Subgraph, keep: float, residents: Mapping[str, Resident] | None = None,
+        self, config: NpuConfig, graph: Graph, keep: float, residents: Mapping[str, Resident] | None = None,
         tilings: Mapping[ConvShape, ConvTiling] | None = None,
     ) -> None:  # fmt: skip
         self.config = config
         self.residents = residents or {}
         self._tilings = dict(tilings or {})
         self._begun: set[Buffer] = set()
-        self.subgraph = subgraph
+        self.graph = graph
+        self._channels: dict[str, list[NDArray]] = {}
         self.plan = Plan()
         self.node = 0
         self._kept: dict[Memory, OrderedDict[Hashable, Buffer]] = {memory: OrderedDict() for memory in Memory}
@@ -152,9 +165,16 @@ class Builder:
             Memory.PAR: int(config.par_depth * keep),
         }
 
-    def tensor(self, name: str) -> QuantizedTensor:
+    def tensor(self, name: str) -> Tensor:
         """The activation of that name."""
-        return self.subgraph.tensors[name]
+        return self.graph.tensors[name]
+
+    def channels(self, layer: Convolution | DepthwiseConvolution) -> list[NDArray]:
+        """What REQUANTIZE and DEPTHWISE read for each output channel, [block, lane] each."""
+        if layer.output not in self._channels:
+            arrays = channel_parameters(self.graph, layer)
+            self._channels[layer.output] = [blocked_channels(array, self.config.array) for array in arrays]
+        return self._channels[layer.output]
 
     def tiling(self, shape: ConvShape) -> ConvTiling:
         """How to cut a convolution. Raises CompileError where nothing fits."""
@@ -222,10 +242,9 @@ class Builder:
 
         def fill(buffer: Buffer) -> None:
             run, count, stride = words, planes, plane_stride
-            if count > 1 and stride == run and memory is not Memory.PAR and run * count <= 65536:
+            if count > 1 and stride == run and memory is not Memory.PAR and run * count <= MAX_RUN:
                 run, count, stride = run * count, 1, 0
-            most = 65536
-            assert run <= most, (name, run)
+            assert run <= MAX_RUN, (name, run)
             instruction = Load(
                 memory=memory, planes=count, words=run, word_stride=1,
                 plane_stride=run if count > 1 else 0, dram_plane_stride=stride if count > 1 else 0,
@@ -377,6 +396,6 @@ def _merge(shape: _Three, chip: _Two, dram: _Two) -> tuple[_Three, _Two, _Two]:
     planes, rows, words = shape
     if rows > 1 and chip[1] == dram[1] == words:
         rows, words = 1, rows * words
-    if rows == 1 and planes > 1 and chip[0] == dram[0] == words and planes * words <= 65536:
+    if rows == 1 and planes > 1 and chip[0] == dram[0] == words and planes * words <= MAX_RUN:
         planes, words = 1, planes * words
     return (planes, rows, words), chip, dram

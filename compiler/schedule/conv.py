@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
-from npukit.compiler.layers import ConvLayer
+from npukit.compiler.arithmetic import requantize_descriptor, weights_of, window_border
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import Convolution
 from npukit.compiler.schedule.builder import Builder, Placed, Region
 from npukit.compiler.schedule.fusion import add_in_place_of_store, kept_together
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
@@ -13,7 +15,15 @@ from npukit.compiler.tiling import ConvShape, ConvTiling, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 from numpy.typing import NDArray
 
-__all__ = ["Piece", "blocked_channels", "compute_tile", "pieces", "schedule_conv", "summands", "weight_tiles"]
+__all__ = [
+    "Piece",
+    "compute_tile",
+    "pieces",
+    "requantize_parameters",
+    "schedule_convolution",
+    "summands",
+    "weight_tiles",
+]
 
 _Range = tuple[int, int]
 
@@ -41,14 +51,6 @@ def summands(weights: NDArray) -> list[NDArray]:
     return found
 
 
-def blocked_channels(values: NDArray, size: int) -> NDArray:
-    """[channels, ...] as [blocks, lanes, ...], padded with 0."""
-    count = -(-len(values) // size)
-    padded = np.zeros((count * size, *values.shape[1:]), values.dtype)
-    padded[: len(values)] = values
-    return padded.reshape(count, size, *values.shape[1:])
-
-
 @dataclass(frozen=True)
 class Piece:
     """A dense convolution from some input blocks to some output blocks: a layer, or a part of a grouped one.
@@ -56,7 +58,7 @@ class Piece:
     tiles: the weights' summands, see `weight_tiles`.
     """
 
-    layer: ConvLayer
+    layer: Convolution
     number: int
     first_in: int
     first_out: int
@@ -71,10 +73,11 @@ class Piece:
         return self.tiles[0].shape[1]
 
 
-def pieces(layer: ConvLayer, size: int) -> Iterator[Piece]:
+def pieces(graph: Graph, layer: Convolution, size: int) -> Iterator[Piece]:
     """Output blocks that need the same input blocks, with zeros where a group takes nothing from a channel."""
-    outer, inner = layer.weights.shape[:2]
-    out_of_group = outer // layer.group
+    kernel = weights_of(graph.constants[layer.weights])
+    outer, inner = kernel.shape[:2]
+    out_of_group = outer // layer.groups
 
     def sources(block: int) -> tuple[int, int]:
         groups = block * size // out_of_group, (min(outer, block * size + size) - 1) // out_of_group
@@ -83,8 +86,8 @@ def pieces(layer: ConvLayer, size: int) -> Iterator[Piece]:
     runs = [(need, [*blocks]) for need, blocks in groupby(range(-(-outer // size)), sources)]
     for number, ((first_in, end_in), blocks) in enumerate(runs):
         channels = range(blocks[0] * size, min(outer, (blocks[-1] + 1) * size))
-        weights = layer.weights[channels.start : channels.stop]
-        if layer.group > 1:
+        weights = kernel[channels.start : channels.stop]
+        if layer.groups > 1:
             dense = np.zeros((len(channels), (end_in - first_in) * size, *weights.shape[2:]), weights.dtype)
             for row, channel in enumerate(channels):
                 start = channel // out_of_group * inner - first_in * size
@@ -94,11 +97,10 @@ def pieces(layer: ConvLayer, size: int) -> Iterator[Piece]:
         yield Piece(layer, number, first_in, blocks[0], tiles)
 
 
-def schedule_conv(builder: Builder, layer: ConvLayer, addition: int | None = None) -> None:
+def schedule_convolution(builder: Builder, layer: Convolution, addition: int | None = None) -> None:
     """Emit a convolution's tasks, and those of the layer of that number, which takes its result at once."""
-    x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
-    whole = ConvShape.of(builder.config, layer, x, y)
-    for piece in pieces(layer, builder.config.array):
+    whole = ConvShape.of(builder.config, builder.graph, layer)
+    for piece in pieces(builder.graph, layer, builder.config.array):
         tiling = builder.tiling(replace(whole, in_blocks=piece.in_blocks, out_blocks=piece.out_blocks))
         together = kept_together(builder, layer.output, addition)
         groups = builder.block_parts(piece.out_blocks, tiling.blocks, together, piece.first_out)
@@ -145,17 +147,11 @@ def compute_tile(
     height, width, blocks = rows[1] - rows[0], columns[1] - columns[0], group[1] - group[0]
     size = builder.config.array
     target = piece.first_out + group[0], piece.first_out + group[1]
-    arrays = [blocked_channels(array, size) for array in layer.channels]
-    parameters = builder.parameters(
-        f"{layer.node}, blocks {target[0]} to {target[1]},",
-        Operation.REQUANTIZE,
-        dict(layer.values),
-        [array[block : block + 1] for block in range(*target) for array in arrays],
-    )
+    parameters = requantize_parameters(builder, layer, target)
     acc = Buffer(Memory.ACC, blocks * height * width, layer.output)
     chunks = [
         (channels, kernel, summand)
-        for channels in builder.block_parts(shape.in_blocks, tiling.channels, layer.inputs, piece.first_in)
+        for channels in builder.block_parts(shape.in_blocks, tiling.channels, [layer.input], piece.first_in)
         for kernel in parts(shape.kernel[0], tiling.kernel_rows)
         for summand in range(len(piece.tiles))
     ]
@@ -169,7 +165,7 @@ def compute_tile(
         # weights first: they wait for no earlier layer
         wgt = _weights(builder, piece, summand, shape, group, channels, kernel)
         region = _input(builder, piece, shape, batch, channels, rows, columns)
-        act = builder.load_region(region, layer.pad_value)
+        act = builder.load_region(region, window_border(builder.graph, layer))
         pitch, place = act.pitch, region.place
         instruction = Matrix(
             accumulate=int(index > 0),
@@ -203,6 +199,16 @@ def compute_tile(
     return part, where
 
 
+def requantize_parameters(builder: Builder, layer: Convolution, blocks: _Range) -> Buffer:
+    """REQUANTIZE's descriptor, and the parameters of some output blocks, in PAR."""
+    return builder.parameters(
+        f"{layer.node}, blocks {blocks[0]} to {blocks[1]},",
+        Operation.REQUANTIZE,
+        requantize_descriptor(builder.graph, layer),
+        [array[block : block + 1] for block in range(*blocks) for array in builder.channels(layer)],
+    )
+
+
 def _input(
     builder: Builder,
     piece: Piece,
@@ -218,7 +224,7 @@ def _input(
     step = shape.strides[0] if shape.kernel[0] == 1 else 1
     last_y = first_y + (shape.input_rows(rows[1] - rows[0]) - 1) * step + 1
     last_x = first_x + shape.input_columns(columns[1] - columns[0])
-    x = builder.tensor(layer.inputs[0])
+    x = builder.tensor(layer.input)
     blocks = piece.first_in + channels[0], piece.first_in + channels[1]
     return Region(x, builder.config.array, batch, blocks, (first_y, last_y), (first_x, last_x), step)
 

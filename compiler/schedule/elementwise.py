@@ -4,16 +4,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from npukit.compiler.layers import BinaryLayer, ConstantSource, QuantizedTensor, TableLayer
-from npukit.compiler.schedule.builder import Builder, Region
-from npukit.compiler.schedule.conv import blocked_channels
+from npukit.compiler.arithmetic import elementwise_constant, elementwise_descriptor, lookup_table
+from npukit.compiler.ir.operations import Elementwise, Lookup
+from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor, four_dimensions
+from npukit.compiler.limits import MAX_BLOCKS
+from npukit.compiler.schedule.builder import Builder, Region, blocked_channels
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import elementwise_words, parts
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Memory, Operation, Vector
-from numpy.typing import NDArray
 
-__all__ = ["elementwise_tiles", "look_up", "schedule_binary", "schedule_table"]
+__all__ = ["elementwise_tiles", "look_up", "schedule_elementwise", "schedule_lookup"]
 
 _Range = tuple[int, int]
 _Shape = tuple[int, int, int, int]
@@ -29,17 +30,20 @@ def elementwise_tiles(config: NpuConfig, view: _Shape) -> Iterator[tuple[int, _R
             for rows in parts(height, max(1, most // wide)):
                 area = (rows[1] - rows[0]) * wide
                 whole = rows == (0, height) and columns == (0, width)
-                for blocks in parts(-(-channels // config.array), min(256, max(1, most // area)) if whole else 1):
+                for blocks in parts(
+                    -(-channels // config.array), min(MAX_BLOCKS, max(1, most // area)) if whole else 1
+                ):
                     yield index, blocks, rows, columns
 
 
-def schedule_binary(builder: Builder, layer: BinaryLayer) -> None:
+def schedule_elementwise(builder: Builder, layer: Elementwise) -> None:
     """Emit the tasks of an operation with two sources."""
     config = builder.config
     y = builder.tensor(layer.output)
-    sources = [_source(builder, source) for source in layer.sources]
+    sources = [_source(builder, name, y) for name in layer.operands]
+    operation, values = elementwise_descriptor(builder.graph, layer)
     for batch, blocks, rows, columns in elementwise_tiles(config, y.view):
-        parameters = builder.parameters(layer.node, layer.operation, dict(layer.values), [])
+        parameters = builder.parameters(layer.node, operation, values, [])
         height, width, count = rows[1] - rows[0], columns[1] - columns[0], blocks[1] - blocks[0]
         strides: dict[str, Any] = {}
         buffers = []
@@ -54,7 +58,7 @@ def schedule_binary(builder: Builder, layer: BinaryLayer) -> None:
             strides[f"{side}_stride_x"] = 1 if source.view[3] > 1 else 0
         out = Buffer(Memory.ACT, count * height * width, layer.output)
         instruction = Vector(
-            operation=layer.operation, blocks=count, height=height, width=width, **strides,
+            operation=operation, blocks=count, height=height, width=width, **strides,
             out_stride_block=height * width, out_stride_y=width, out_stride_x=1,
         )  # fmt: skip
         builder.vector(
@@ -67,40 +71,42 @@ def schedule_binary(builder: Builder, layer: BinaryLayer) -> None:
         builder.store_region(Region(y, config.array, batch, blocks, rows, columns), out)
 
 
-def _source(builder: Builder, source: str | ConstantSource) -> QuantizedTensor:
+def _source(builder: Builder, name: str, result: Tensor) -> Tensor:
     """A tensor in DRAM: an activation, or a constant in the same layout."""
-    if isinstance(source, str):
-        return builder.tensor(source)
-    size = builder.config.array
-    data = source.data
-    name = builder.constant(
-        f"{source.name} constant",
+    if name in builder.graph.tensors:
+        return builder.tensor(name)
+    constant, size = builder.graph.constants[name], builder.config.array
+    data = elementwise_constant(constant, result)
+    held = builder.constant(
+        f"{name} constant",
         lambda: blocked_channels(data.transpose(1, 0, 2, 3), size).transpose(2, 0, 3, 4, 1),
     )
-    view = (data.shape[0], data.shape[1], data.shape[2], data.shape[3])
-    return QuantizedTensor(name, view, view, 1.0, 0, False, name)
+    return Tensor(held, four_dimensions(data.shape), result.format)
 
 
-def schedule_table(builder: Builder, layer: TableLayer) -> None:
+def schedule_lookup(builder: Builder, layer: Lookup) -> None:
     """Emit a lookup's tasks."""
     config = builder.config
-    x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
+    x, y = builder.tensor(layer.input), builder.tensor(layer.output)
+    x = replace(x, layout=MemoryLayout(x.storage, y.view))
+    table = builder.graph.constants[layer.table]
     for batch, blocks, rows, columns in elementwise_tiles(config, y.view):
-        source = builder.load_tile(Region(replace(x, view=y.view), config.array, batch, blocks, rows, columns), 0)
+        source = builder.load_tile(Region(x, config.array, batch, blocks, rows, columns), 0)
         out = Buffer(Memory.ACT, source.words, layer.output)
         capture = CaptureBox(layer.output, batch, blocks[0], rows[0], columns[0])
         shape = blocks[1] - blocks[0], rows[1] - rows[0], columns[1] - columns[0]
-        look_up(builder, layer.table, source, out, shape, capture)
+        look_up(builder, table, source, out, shape, capture)
         builder.store_region(Region(y, config.array, batch, blocks, rows, columns), out)
 
 
 def look_up(
-    builder: Builder, table: NDArray, source: Buffer, out: Buffer, shape: tuple[int, int, int],
+    builder: Builder, table: Constant, source: Buffer, out: Buffer, shape: tuple[int, int, int],
     capture: CaptureBox | None = None,
 ) -> None:  # fmt: skip
-    """Look each element of `source` [blocks, rows, columns] up in 256 entries, that of -128 first."""
+    """Look each element of `source` [blocks, rows, columns] up in a table."""
     blocks, height, width = shape
-    name = builder.constant(f"table {table.tobytes().hex()}", lambda: table)
+    entries = lookup_table(table)
+    name = builder.constant(f"table {entries.tobytes().hex()}", lambda: entries)
     parameters = builder.load_constant(Memory.PAR, name, name, 64 // builder.config.array, "table")
     instruction = Vector(
         operation=Operation.TABLE, blocks=blocks, height=height, width=width,

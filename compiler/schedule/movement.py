@@ -3,14 +3,16 @@
 from itertools import accumulate
 
 import numpy as np
-from npukit.compiler.layers import ConcatLayer, CopyLayer, QuantizedTensor, ResizeLayer
+from npukit.compiler.arithmetic import element
+from npukit.compiler.ir.operations import Concatenation, Pad, Repeat, Slice
+from npukit.compiler.ir.tensor import Tensor
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.schedule.elementwise import elementwise_tiles, look_up
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import elementwise_words, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 
-__all__ = ["schedule_concat", "schedule_copy", "schedule_resize"]
+__all__ = ["schedule_concatenation", "schedule_pad", "schedule_repeat", "schedule_slice"]
 
 _Range = tuple[int, int]
 
@@ -19,14 +21,25 @@ def _shifted(part: _Range, by: int) -> _Range:
     return part[0] + by, part[1] + by
 
 
-def schedule_copy(builder: Builder, layer: CopyLayer) -> None:
-    """Emit the tasks of a window that is moved."""
+def schedule_pad(builder: Builder, layer: Pad) -> None:
+    """Emit the tasks of an image with a border."""
+    x = builder.tensor(layer.input)
+    _move(builder, layer, (layer.before[2], layer.before[3]), 0, element(x, layer.value))
+
+
+def schedule_slice(builder: Builder, layer: Slice) -> None:
+    """Emit the tasks of a part of an image, whose first channel is the first of a word."""
+    _, channel, row, column = layer.starts
+    _move(builder, layer, (-row, -column), channel, 0)
+
+
+def _move(builder: Builder, layer: Pad | Slice, offset: tuple[int, int], channel: int, value: float) -> None:
+    """Result (y, x) is input (y, x) - offset, or `value` where that lies outside, from that channel on."""
     size = builder.config.array
-    x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
+    x, y = builder.tensor(layer.input), builder.tensor(layer.output)
     for batch, blocks, rows, columns in elementwise_tiles(builder.config, y.view):
-        place = _shifted(rows, -layer.offset[0]), _shifted(columns, -layer.offset[1])
-        region = Region(x, size, batch, _shifted(blocks, layer.first_channel // size), *place)
-        source = builder.load_tile(region, layer.pad_value)
+        place = _shifted(rows, -offset[0]), _shifted(columns, -offset[1])
+        source = builder.load_tile(Region(x, size, batch, _shifted(blocks, channel // size), *place), value)
         _store_copy(builder, source, Region(y, size, batch, blocks, rows, columns))
 
 
@@ -49,7 +62,7 @@ def _elementwise(operation: Operation, shape: tuple[int, int, int], source: Memo
     )  # fmt: skip
 
 
-def schedule_concat(builder: Builder, layer: ConcatLayer) -> None:
+def schedule_concatenation(builder: Builder, layer: Concatenation) -> None:
     """Emit a concatenation's tasks: copies, or, where channels do not begin at a word, products with shifts."""
     size = builder.config.array
     y = builder.tensor(layer.output)
@@ -67,7 +80,7 @@ def schedule_concat(builder: Builder, layer: ConcatLayer) -> None:
 
 
 def _source(
-    builder: Builder, x: QuantizedTensor, table: np.ndarray | None, batch: int, blocks: _Range, rows: _Range,
+    builder: Builder, x: Tensor, table: str | None, batch: int, blocks: _Range, rows: _Range,
     columns: _Range,
 ) -> Buffer:  # fmt: skip
     """A part of an input, in the result's quantisation."""
@@ -75,11 +88,17 @@ def _source(
     if table is None:
         return loaded
     out = Buffer(Memory.ACT, loaded.words, x.name)
-    look_up(builder, table, loaded, out, (blocks[1] - blocks[0], rows[1] - rows[0], columns[1] - columns[0]))
+    look_up(
+        builder,
+        builder.graph.constants[table],
+        loaded,
+        out,
+        (blocks[1] - blocks[0], rows[1] - rows[0], columns[1] - columns[0]),
+    )
     return out
 
 
-def _concat_lanes(builder: Builder, layer: ConcatLayer, sources: list[QuantizedTensor], starts: list[int]) -> None:
+def _concat_lanes(builder: Builder, layer: Concatenation, sources: list[Tensor], starts: list[int]) -> None:
     """Each output block is a sum of input blocks times matrices of zeros and ones that shift lanes: exact in int32."""
     config = builder.config
     size = config.array
@@ -94,7 +113,7 @@ def _concat_lanes(builder: Builder, layer: ConcatLayer, sources: list[QuantizedT
 
 
 def _lanes_tile(
-    builder: Builder, layer: ConcatLayer, sources: list[QuantizedTensor], starts: list[int],
+    builder: Builder, layer: Concatenation, sources: list[Tensor], starts: list[int],
     batch: int, block: int, rows: _Range, columns: _Range,
 ) -> None:  # fmt: skip
     size = builder.config.array
@@ -135,10 +154,10 @@ def _shift_weights(builder: Builder, shift: int, lanes: int) -> Buffer:
     return builder.load_constant(Memory.WGT, name, name, size, "shift")
 
 
-def schedule_resize(builder: Builder, layer: ResizeLayer) -> None:
+def schedule_repeat(builder: Builder, layer: Repeat) -> None:
     """Emit a repetition's tasks: one copy for each place among an element's copies."""
     config = builder.config
-    x, y = builder.tensor(layer.inputs[0]), builder.tensor(layer.output)
+    x, y = builder.tensor(layer.input), builder.tensor(layer.output)
     tall, wide = layer.factors
     batches, channels, height, width = x.view
     most = elementwise_words(config) // (tall * wide)
@@ -154,7 +173,7 @@ def schedule_resize(builder: Builder, layer: ResizeLayer) -> None:
                     _repeat(builder, layer, source, target, (rows[1] - rows[0], columns[1] - columns[0]))
 
 
-def _repeat(builder: Builder, layer: ResizeLayer, source: Buffer, target: Region, size: tuple[int, int]) -> None:
+def _repeat(builder: Builder, layer: Repeat, source: Buffer, target: Region, size: tuple[int, int]) -> None:
     tall, wide = layer.factors
     out = Buffer(Memory.ACT, target.words, target.tensor)
     for row in range(tall):

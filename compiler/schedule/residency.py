@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from npukit.compiler.layers import ConvLayer, GlobalAverageLayer, Layer, QuantizedTensor, Subgraph
+from npukit.compiler.arithmetic import window_border
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import Convolution, Elementwise, GlobalAveragePool, TensorOperation
+from npukit.compiler.ir.tensor import Tensor
+from npukit.compiler.limits import MAX_STRIDE
 from npukit.compiler.tasks import Buffer
 from npukit.compiler.tiling import parts
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Memory
 
 __all__ = ["Resident", "choose_residents"]
-
-_LARGEST_PLANE = 32767
-"""Words from one channel block to the next that an instruction's stride holds."""
 
 
 @dataclass(frozen=True)
@@ -61,39 +62,35 @@ class Resident:
         raise AssertionError(f"blocks {blocks} lie in several slabs")
 
 
-def choose_residents(
-    config: NpuConfig, subgraph: Subgraph, units: Sequence[tuple[int, ...]], products: set[int],
-    additions: dict[int, int], room: list[float],
-) -> dict[str, Resident]:  # fmt: skip
+def choose_residents(config: NpuConfig, graph: Graph, room: list[float]) -> dict[str, Resident]:
     """The tensors that stay: those first that are read most often for the time that they stay, small ones before large.
 
     Args:
-        units: numbers of the layers that are computed together, in order.
-        products: of the last convolutions of chains.
-        additions: as `fused_additions` finds them.
+        config: what to compile for.
+        graph: whose operations are in groups.
         room: words of ACT that may be theirs while each unit is computed; what is taken is taken off.
     """
+    units = graph.units()
     at = {number: position for position, unit in enumerate(units) for number in unit}
-    readers, outside = subgraph.readers(), subgraph.outside()
+    readers, outside = graph.readers(), graph.outside()
     candidates = []
     for unit in units:
-        last = unit[-1]
-        before = unit[-2] if len(unit) > 1 and additions.get(unit[-2]) == last else last
-        maker = subgraph.layers[before]
-        if type(maker) is not ConvLayer or maker.group > 1 or (len(unit) > 1 and before not in {unit[0], *products}):
+        last = graph.operations[unit[-1]]
+        maker = graph.operations[unit[-2]] if len(unit) > 1 and isinstance(last, Elementwise) else last
+        if not isinstance(maker, Convolution) or maker.groups > 1:
             continue
-        tensor = subgraph.tensors[subgraph.layers[last].output]
-        users = [(number, subgraph.layers[number]) for number in readers.get(tensor.name, [])]
-        if not users or tensor.name in outside or tensor.layout is not None:
+        tensor = graph.tensors[last.output]
+        users = readers.get(tensor.name, [])
+        if not users or tensor.name in outside or tensor.folded is not None:
             continue
-        if not all(_reads(subgraph, number, layer, tensor, at, units, additions) for number, layer in users):
+        if not all(_reads(graph, number, tensor, units[at[number]]) for number in users):
             continue
-        resident = _place(config, subgraph, tensor, [layer for _, layer in users])
+        resident = _place(config, graph, tensor, [graph.operations[number] for number in users])
         if resident is None:
             continue
-        end = max(at[number] for number, _ in users)
-        uses = (1 + len(users)) / (end - at[last] + 1)
-        candidates.append((-uses, resident.words, at[last], end, tensor.name, resident))
+        end = max(at[number] for number in users)
+        uses = (1 + len(users)) / (end - at[unit[-1]] + 1)
+        candidates.append((-uses, resident.words, at[unit[-1]], end, tensor.name, resident))
     found: dict[str, Resident] = {}
     for _, words, start, end, name, resident in sorted(candidates, key=lambda one: one[:5]):
         if min(room[start : end + 1]) >= words:
@@ -103,36 +100,36 @@ def choose_residents(
     return found
 
 
-def _reads(
-    subgraph: Subgraph, number: int, layer: Layer, tensor: QuantizedTensor, at: dict[int, int],
-    units: Sequence[tuple[int, ...]], additions: dict[int, int],
-) -> bool:  # fmt: skip
-    """Whether a layer can read a tensor where it stays."""
-    sources = [subgraph.tensors[name] for name in layer.inputs]
+def _reads(graph: Graph, number: int, tensor: Tensor, unit: Sequence[int]) -> bool:
+    """Whether an operation of a unit can read a tensor where it stays."""
+    operation = graph.operations[number]
+    sources = [graph.tensors[name] for name in graph.activations(operation)]
     if any(source.view != tensor.view for source in sources if source.storage == tensor.name):
         return False
-    if number in additions.values() or isinstance(layer, GlobalAverageLayer):
+    if isinstance(operation, GlobalAveragePool):
         return True
-    return type(layer) is ConvLayer and layer.group == 1 and units[at[number]][0] == number
+    if isinstance(operation, Elementwise):
+        return len(unit) > 1
+    return isinstance(operation, Convolution) and operation.groups == 1 and unit[0] == number
 
 
-def _place(config: NpuConfig, subgraph: Subgraph, tensor: QuantizedTensor, users: list[Layer]) -> Resident | None:
+def _place(config: NpuConfig, graph: Graph, tensor: Tensor, users: list[TensorOperation]) -> Resident | None:
     """The tensor's slabs, with the border that its readers want; None if they want different ones."""
     batch, channels, height, width = tensor.view
     border = [0, 0, 0, 0]
     values = set()
     for layer in users:
-        if not isinstance(layer, ConvLayer):
+        if not isinstance(layer, Convolution):
             continue
-        wanted = _border(layer, tensor.view, subgraph.tensors[layer.output].view)
+        wanted = _border(graph.kernel(layer), layer, tensor.view, graph.tensors[layer.output].view)
         if any(wanted):
-            values.add(layer.pad_value)
+            values.add(window_border(graph, layer))
         border = [max(one, other) for one, other in zip(border, wanted, strict=True)]
     if len(values) > 1:
         return None
     plane = (border[0] + height + border[2]) * (border[1] + width + border[3])
     most = config.act_depth // plane
-    if most < 1 or plane > _LARGEST_PLANE:
+    if most < 1 or plane > MAX_STRIDE:
         return None
     ranges = parts(-(-channels // config.array), most)
     return Resident(
@@ -147,11 +144,13 @@ def _place(config: NpuConfig, subgraph: Subgraph, tensor: QuantizedTensor, users
     )
 
 
-def _border(layer: ConvLayer, source: Sequence[int], result: Sequence[int]) -> tuple[int, int, int, int]:
+def _border(
+    kernel: tuple[int, int], layer: Convolution, source: Sequence[int], result: Sequence[int]
+) -> tuple[int, int, int, int]:
     """Rows and columns around an image that a convolution looks at: top, left, bottom, right."""
     after = []
     for axis in (0, 1):
-        extent = (layer.weights.shape[2 + axis] - 1) * layer.dilations[axis] + 1
+        extent = (kernel[axis] - 1) * layer.dilations[axis] + 1
         reach = (result[2 + axis] - 1) * layer.strides[axis] + extent
         after.append(max(0, reach - layer.pads[axis] - source[2 + axis]))
     return layer.pads[0], layer.pads[1], after[0], after[1]

@@ -11,23 +11,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from npukit.compiler.layers import ConvLayer, DepthwiseLayer, MaxPoolLayer, Subgraph
+from npukit.compiler.arithmetic import window_border
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, MaxPool
+from npukit.compiler.limits import MAX_BLOCKS, MAX_ROWS, MAX_STRIDE
 from npukit.compiler.schedule.builder import Builder, Placed, Region
-from npukit.compiler.schedule.conv import blocked_channels, compute_tile, pieces, summands
+from npukit.compiler.schedule.conv import compute_tile, pieces, requantize_parameters
 from npukit.compiler.schedule.fusion import add_in_place_of_store, kept_together
 from npukit.compiler.schedule.window import Tile, depthwise_parameters, window_tasks
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import KEEP, ConvShape, ConvTiling, depthwise_blocks, parts
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
-from npukit.isa.timing import Timing
 
-__all__ = ["Chain", "chains", "schedule_chain"]
+__all__ = ["Chain", "plan_chain", "schedule_chain"]
 
 _BUFFERS = 3
 """Buffers between the first two layers, used in turn."""
-_MOST_BLOCKS, _MOST_ROWS, _LARGEST_PLANE = 256, 1024, 32767
-"""What an instruction's fields hold: blocks, rows or columns, and words from block to block."""
 _WASTE = 1.6
 """How many rows may be computed for each row that is needed."""
 _FULL = 0.75
@@ -58,88 +58,15 @@ class Chain:
     words: int
 
 
-def chains(config: NpuConfig, subgraph: Subgraph, additions: dict[int, int]) -> dict[int, Chain]:
-    """The chains of a subgraph, by their first layer's number; `additions` as `fused_additions` finds them."""
-    made, readers, outside = subgraph.makers(), subgraph.readers(), subgraph.outside()
-    found: dict[int, Chain] = {}
-    for number, layer in enumerate(subgraph.layers):
-        if not isinstance(layer, DepthwiseLayer | MaxPoolLayer):
-            continue
-        name = layer.inputs[0]
-        first = made.get(name)
-        if first in {chain.product for chain in found.values()}:
-            continue
-        if first is None or type(subgraph.layers[first]) is not ConvLayer or len(readers[name]) > 1 or name in outside:
-            continue
-        following = readers.get(layer.output, [])
-        chain = None
-        if len(following) == 1 and layer.output not in outside and _is_product(subgraph, following[0], number):
-            addition = additions.get(following[0])
-            added = subgraph.layers[addition].inputs if addition is not None else ()
-            result = subgraph.layers[following[0]].output
-            # what is added must be there before the chain begins
-            if all(made.get(subgraph.tensors[one].storage, -1) < first for one in added if one != result):
-                chain = _chain(config, subgraph, first, number, following[0])
-        shorter = _chain(config, subgraph, first, number, None)
-        if chain is not None and shorter is not None:
-            chain = min((chain, shorter), key=lambda one: _cycles(config, subgraph, one, following))
-        chain = chain or shorter
-        if chain is not None:
-            found[first] = chain
-    return found
-
-
-def _is_product(subgraph: Subgraph, number: int, window: int) -> bool:
-    layer = subgraph.layers[number]
-    return (
-        type(layer) is ConvLayer
-        and layer.group == 1
-        and layer.weights.shape[2:] == (1, 1)
-        and layer.strides == (1, 1)
-        and not any(layer.pads)
-        and layer.inputs == (subgraph.layers[window].output,)
-        and len(summands(layer.weights)) == 1
-    )
-
-
-def _cycles(config: NpuConfig, subgraph: Subgraph, chain: Chain, following: list[int]) -> float:
-    """Estimate for a chain's layers and the product that follows: the busier of array and vector lanes."""
-    conv, window = subgraph.layers[chain.first], subgraph.layers[chain.window]
-    assert isinstance(conv, ConvLayer) and isinstance(window, DepthwiseLayer | MaxPoolLayer)
-    x, e, y = (subgraph.tensors[name] for name in (conv.inputs[0], conv.output, window.output))
-    passes = Timing(config).requantise_passes
-    blocks, kernel = -(-e.view[1] // config.array), _kernel(window)
-    strips = -(-y.view[2] // chain.rows)
-    rows = min(strips * chain.tall, e.view[2] + (strips - 1) * max(0, chain.tall - chain.rows * window.strides[0]))
-    steps = -(-x.view[1] // config.array) * conv.weights.shape[2] * conv.weights.shape[3]
-    computed = blocks * rows * min(e.view[3], chain.wide)
-    array, vector = computed * steps, computed * passes
-    fresh = min(window.strides[1], kernel[1]) + -(-kernel[1] // config.vector_taps) * passes - 1
-    vector += blocks * y.view[2] * y.view[3] * kernel[0] * fresh
-    layer = subgraph.layers[following[0]]
-    assert isinstance(layer, ConvLayer)
-    results = -(-layer.weights.shape[0] // config.array) * y.view[2] * y.view[3]
-    then = results * blocks, results * passes
-    if chain.product is None:
-        return y.view[0] * (max(array, vector) + max(then))
-    return y.view[0] * max(array + then[0], vector + then[1])
-
-
-def _kernel(layer: DepthwiseLayer | MaxPoolLayer) -> tuple[int, int]:
-    if isinstance(layer, MaxPoolLayer):
-        return layer.kernel
-    return layer.weights.shape[2], layer.weights.shape[3]
-
-
-def _chain(config: NpuConfig, subgraph: Subgraph, first: int, second: int, product: int | None) -> Chain | None:
+def plan_chain(config: NpuConfig, graph: Graph, first: int, second: int, product: int | None) -> Chain | None:
     """How to compute layers together, or None where memories are too small or too much would be computed twice."""
-    conv, window = subgraph.layers[first], subgraph.layers[second]
-    assert isinstance(conv, ConvLayer) and isinstance(window, DepthwiseLayer | MaxPoolLayer)
-    x, e, y = (subgraph.tensors[name] for name in (conv.inputs[0], conv.output, window.output))
-    if conv.group > 1 or window.dilations != (1, 1) or e.view != subgraph.tensors[window.inputs[0]].view:
+    conv, window = graph.operations[first], graph.operations[second]
+    assert isinstance(conv, Convolution) and isinstance(window, DepthwiseConvolution | MaxPool)
+    x, e, y = (graph.tensors[name] for name in (conv.input, conv.output, window.output))
+    if conv.groups > 1 or window.dilations != (1, 1) or e.view != graph.tensors[window.input].view:
         return None
-    shape = ConvShape.of(config, conv, x, e)
-    kernel = _kernel(window)
+    shape = ConvShape.of(config, graph, conv)
+    kernel = graph.kernel(window)
     # every element between the two is computed, be it used or not: somebody may look
     for axis in (0, 1):
         reached = (y.view[2 + axis] - 1) * window.strides[axis] - window.pads[axis] + kernel[axis]
@@ -152,11 +79,11 @@ def _chain(config: NpuConfig, subgraph: Subgraph, first: int, second: int, produ
     columns = e.view[3]
     total = config.act_depth * config.act_banks
     room = min(config.act_depth, total // (2 * _BUFFERS))
-    room = min(room, _LARGEST_PLANE)
-    if columns < 1 or columns > config.acc_depth or wide > _MOST_ROWS or kernel[0] * wide > room:
+    room = min(room, MAX_STRIDE)
+    if columns < 1 or columns > config.acc_depth or wide > MAX_ROWS or kernel[0] * wide > room:
         return None
     height = y.view[2]
-    rows = min(height, (min(room // wide, _MOST_ROWS) - kernel[0]) // window.strides[0] + 1)
+    rows = min(height, (min(room // wide, MAX_ROWS) - kernel[0]) // window.strides[0] + 1)
     if product is not None:
         # all that an output block of the product takes its weights from is there at once
         if y.view[3] > config.acc_depth or -(-y.view[1] // config.array) * config.array > config.wgt_depth // 3:
@@ -201,9 +128,9 @@ def _chain(config: NpuConfig, subgraph: Subgraph, first: int, second: int, produ
         return None
     most = min(room // (tall * wide), max(1, config.act_depth // 2 // (rows * y.view[3])), shape.out_blocks)
     most = min(most, max(1, (config.par_depth // 4 - 1) // 2))
-    if isinstance(window, DepthwiseLayer):
+    if isinstance(window, DepthwiseConvolution):
         most = min(most, depthwise_blocks(config, kernel) // 2)
-    most = min(most, _MOST_BLOCKS)
+    most = min(most, MAX_BLOCKS)
     if most < 1 or rows * y.view[3] > config.act_depth:
         return None
     tile_blocks = min(most, config.acc_depth // (tile_rows * columns), config.wgt_depth // 3 // weights)
@@ -235,13 +162,13 @@ class _Between:
 class _Strips:
     def __init__(self, builder: Builder, chain: Chain, addition: int | None) -> None:
         self.builder, self.chain, self.addition = builder, chain, addition
-        config, layers = builder.config, builder.subgraph.layers
+        config, layers = builder.config, builder.graph.operations
         conv, window = layers[chain.first], layers[chain.window]
-        assert isinstance(conv, ConvLayer) and isinstance(window, DepthwiseLayer | MaxPoolLayer)
+        assert isinstance(conv, Convolution) and isinstance(window, DepthwiseConvolution | MaxPool)
         self.window = window
         self.e, self.y = builder.tensor(conv.output), builder.tensor(window.output)
-        (self.piece,) = pieces(conv, config.array)
-        whole = ConvShape.of(config, conv, builder.tensor(conv.inputs[0]), self.e)
+        (self.piece,) = pieces(builder.graph, conv, config.array)
+        whole = ConvShape.of(config, builder.graph, conv)
         shape = replace(whole, in_blocks=self.piece.in_blocks, out_blocks=self.piece.out_blocks)
         self.columns = self.e.view[3]
         self.tiling = ConvTiling(
@@ -278,7 +205,7 @@ class _Strips:
     def _part(self, batch: int, rows: _Range, blocks: _Range) -> Buffer:
         """Some channel blocks of a strip of the second layer: their buffer, which is stored if nothing follows."""
         builder, window, chain = self.builder, self.window, self.chain
-        kernel = _kernel(window)
+        kernel = builder.graph.kernel(window)
         first = rows[0] * window.strides[0] - window.pads[0]
         last = (rows[1] - 1) * window.strides[0] - window.pads[0] + kernel[0]
         inside = max(first, 0), min(last, self.e.view[2])
@@ -296,8 +223,8 @@ class _Strips:
                 compute_tile(builder, self.piece, self.tiling, batch, target, place, (0, self.columns), where)
         builder.node = chain.window
         tile = Tile(batch, blocks, rows, (0, self.y.view[3]))
-        parameters = depthwise_parameters(builder, window, blocks) if isinstance(window, DepthwiseLayer) else None
-        operation = Operation.DEPTHWISE if isinstance(window, DepthwiseLayer) else Operation.MAX
+        parameters = depthwise_parameters(builder, window, blocks) if isinstance(window, DepthwiseConvolution) else None
+        operation = Operation.DEPTHWISE if isinstance(window, DepthwiseConvolution) else Operation.MAX
         out = window_tasks(builder, window, kernel, tile, between.buffer, (tall, chain.wide), operation, parameters)
         if chain.product is None:
             builder.store_region(Region(self.y, builder.config.array, batch, blocks, rows, tile.columns), out)
@@ -306,7 +233,8 @@ class _Strips:
     def _border(self, between: _Between, tall: int, top: int, bottom: int) -> None:
         """Make the border of a buffer's blocks what the second layer expects around an image: of all of them, for the
         next part that comes here may have more."""
-        builder, wide, value = self.builder, self.chain.wide, self.window.pad_value
+        builder, wide = self.builder, self.chain.wide
+        value = window_border(builder.graph, self.window)
         plane, left = tall * wide, self.window.pads[1]
         right = wide - left - self.columns
         before, between.plane = between.plane, plane
@@ -333,10 +261,10 @@ class _Strips:
         """A strip of the 1x1 convolution: a tile at each step."""
         builder, number = self.builder, self.chain.product
         assert number is not None
-        layer = builder.subgraph.layers[number]
-        assert isinstance(layer, ConvLayer)
+        layer = builder.graph.operations[number]
+        assert isinstance(layer, Convolution)
         config, z = builder.config, builder.tensor(layer.output)
-        (piece,) = pieces(layer, config.array)
+        (piece,) = pieces(builder.graph, layer, config.array)
         width, size = self.y.view[3], config.array
         most = max(1, (config.par_depth // 4 - 1) // 2)
         room = min(config.acc_depth, config.act_depth)
@@ -344,7 +272,7 @@ class _Strips:
             height = part[1] - part[0]
             words = height * width
             weights = config.wgt_depth // 3 // (piece.in_blocks * size)
-            largest = max(1, min(room // words, most, weights, _MOST_BLOCKS))
+            largest = max(1, min(room // words, most, weights, MAX_BLOCKS))
             together = kept_together(builder, layer.output, self.addition)
             for group in builder.block_parts(piece.out_blocks, largest, together):
                 acc = Buffer(Memory.ACC, (group[1] - group[0]) * words, layer.output)
@@ -363,7 +291,7 @@ class _Strips:
                 self._take(layer, acc, Region(z, size, batch, group, *place))
                 yield
 
-    def _weights(self, layer: ConvLayer, tiles: np.ndarray, block: int, group: _Range) -> tuple[Buffer, int]:
+    def _weights(self, layer: Convolution, tiles: np.ndarray, block: int, group: _Range) -> tuple[Buffer, int]:
         """The buffer that holds an output block's weights, and where in it they begin."""
         builder = self.builder
         run = tiles.shape[1] * builder.config.array
@@ -375,16 +303,10 @@ class _Strips:
         )  # fmt: skip
         return buffer, (block - blocks[0]) * run
 
-    def _take(self, layer: ConvLayer, acc: Buffer, part: Region) -> None:
+    def _take(self, layer: Convolution, acc: Buffer, part: Region) -> None:
         """Requantise a tile of the 1x1 convolution, and store it, or what the addition makes of it."""
-        builder, size = self.builder, self.builder.config.array
-        arrays = [blocked_channels(array, size) for array in layer.channels]
-        parameters = builder.parameters(
-            f"{layer.node}, blocks {part.block[0]} to {part.block[1]},",
-            Operation.REQUANTIZE,
-            dict(layer.values),
-            [array[block : block + 1] for block in range(*part.block) for array in arrays],
-        )
+        builder = self.builder
+        parameters = requantize_parameters(builder, layer, part.block)
         plane, width = part.rows * part.columns, part.columns
         out = builder.place(part)
         instruction = Vector(

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from npukit.compiler.layers import AverageLayer, DepthwiseLayer, MaxPoolLayer
-from npukit.compiler.schedule.builder import Builder, Region
-from npukit.compiler.schedule.conv import blocked_channels, summands
+from npukit.compiler.arithmetic import requantize_descriptor, weights_of, window_border
+from npukit.compiler.ir.operations import AveragePool, DepthwiseConvolution, MaxPool
+from npukit.compiler.limits import MAX_BLOCKS, MAX_COLUMNS, MAX_ROWS, MAX_STEP
+from npukit.compiler.schedule.builder import Builder, Region, blocked_channels
+from npukit.compiler.schedule.conv import summands
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
-from npukit.compiler.tiling import MAX_WINDOW_STEP, depthwise_blocks, parts, window_words
+from npukit.compiler.tiling import depthwise_blocks, parts, window_words
 from npukit.isa.descriptors import pack_taps
 from npukit.isa.instructions import Memory, Operation, Vector
 
@@ -26,7 +28,7 @@ __all__ = [
 
 _Range = tuple[int, int]
 
-WindowLayer = MaxPoolLayer | DepthwiseLayer | AverageLayer
+WindowLayer = MaxPool | DepthwiseConvolution | AveragePool
 """Layers that look at windows of their input."""
 
 
@@ -49,36 +51,35 @@ def _phases(stride: int, dilation: int, width: int) -> tuple[int, int]:
     """(phases, window step): output columns p, p + phases, ... slide by whole window columns."""
     phases = dilation // gcd(stride, dilation)
     step = phases * stride // dilation
-    if step > MAX_WINDOW_STEP or phases > width:
+    if step > MAX_STEP or phases > width:
         return width, 1
     return phases, step
 
 
-def schedule_maxpool(builder: Builder, layer: MaxPoolLayer) -> None:
+def schedule_maxpool(builder: Builder, layer: MaxPool) -> None:
     """Emit a max pooling's tasks."""
-    for tile in window_tiles(builder, layer, layer.kernel, 256):
-        _window(builder, layer, layer.kernel, tile, Operation.MAX, layer.pad_value, None)
+    for tile in window_tiles(builder, layer, layer.kernel, MAX_BLOCKS):
+        _window(builder, layer, layer.kernel, tile, Operation.MAX, None)
 
 
-def schedule_depthwise(builder: Builder, layer: DepthwiseLayer) -> None:
+def schedule_depthwise(builder: Builder, layer: DepthwiseConvolution) -> None:
     """Emit a depthwise convolution's tasks."""
-    kernel = layer.weights.shape[2], layer.weights.shape[3]
+    kernel = builder.graph.kernel(layer)
     most = depthwise_blocks(builder.config, kernel)
     for tile in window_tiles(builder, layer, kernel, most):
         parameters = depthwise_parameters(builder, layer, tile.blocks)
-        _window(builder, layer, kernel, tile, Operation.DEPTHWISE, layer.pad_value, parameters)
+        _window(builder, layer, kernel, tile, Operation.DEPTHWISE, parameters)
 
 
-def depthwise_parameters(builder: Builder, layer: DepthwiseLayer, blocks: _Range) -> Buffer:
+def depthwise_parameters(builder: Builder, layer: DepthwiseConvolution, blocks: _Range) -> Buffer:
     """Descriptor, parameters and taps of some channel blocks, in PAR."""
-    size = builder.config.array
-    channels = [blocked_channels(array, size) for array in layer.channels]
-    (weights,) = summands(layer.weights)
+    size, channels = builder.config.array, builder.channels(layer)
+    (weights,) = summands(weights_of(builder.graph.constants[layer.weights]))
     taps = blocked_channels(weights.reshape(len(weights), -1), size)
     return builder.parameters(
         f"{layer.node}, blocks {blocks[0]} to {blocks[1]},",
         Operation.DEPTHWISE,
-        dict(layer.values),
+        requantize_descriptor(builder.graph, layer),
         [
             words
             for block in range(*blocks)
@@ -96,13 +97,15 @@ def window_tiles(builder: Builder, layer: WindowLayer, kernel: tuple[int, int], 
     def reach(size: int, axis: int) -> int:
         return (size - 1) * layer.strides[axis] + (kernel[axis] - 1) * layer.dilations[axis] + 1
 
-    columns_most = max(size for size in range(1, width + 1) if reach(size, 1) * reach(1, 0) <= most and size <= 1024)
+    columns_most = max(
+        size for size in range(1, width + 1) if reach(size, 1) * reach(1, 0) <= most and size <= MAX_COLUMNS
+    )
     rows_most = max(
-        size for size in range(1, height + 1) if reach(size, 0) * reach(columns_most, 1) <= most and size <= 1024
+        size for size in range(1, height + 1) if reach(size, 0) * reach(columns_most, 1) <= most and size <= MAX_ROWS
     )
     plane = reach(rows_most, 0) * reach(columns_most, 1)
     for index in range(batch):
-        for blocks in parts(-(-channels // config.array), min(256, most_blocks, max(1, most // plane))):
+        for blocks in parts(-(-channels // config.array), min(MAX_BLOCKS, most_blocks, max(1, most // plane))):
             for rows in parts(height, rows_most):
                 for columns in parts(width, columns_most):
                     yield Tile(index, blocks, rows, columns)
@@ -121,16 +124,16 @@ def window_region(builder: Builder, layer: WindowLayer, kernel: tuple[int, int],
             starts, extents, layer.strides, kernel, layer.dilations, strict=True
         )
     ]
-    x = builder.tensor(layer.inputs[0])
+    x = builder.tensor(layer.input)
     return Region(x, builder.config.array, tile.batch, tile.blocks, (starts[0], ends[0]), (starts[1], ends[1]))
 
 
 def _window(
     builder: Builder, layer: WindowLayer, kernel: tuple[int, int], tile: Tile,
-    operation: Operation, pad_value: float, parameters: Buffer | None,
+    operation: Operation, parameters: Buffer | None,
 ) -> None:  # fmt: skip
     region = window_region(builder, layer, kernel, tile)
-    source = builder.load_tile(region, pad_value)
+    source = builder.load_tile(region, window_border(builder.graph, layer))
     size = region.rows, region.columns
     out = window_tasks(builder, layer, kernel, tile, source, size, operation, parameters)
     place = Region(builder.tensor(layer.output), builder.config.array, tile.batch, tile.blocks, tile.rows, tile.columns)

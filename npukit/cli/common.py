@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from npukit.compiler.passes.importer import external_files
+from npukit.compiler.frontends.onnx.importer import external_files
 from npukit.compiler.search import Search
 from npukit.errors import UsageError
 from npukit.isa.config import ConfigError, NpuConfig, load_config

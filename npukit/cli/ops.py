@@ -23,7 +23,7 @@ def add_parsers(commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from npukit.compiler.operators.catalogue import catalogue, markdown
+    from npukit.compiler.frontends.onnx.operators.catalogue import catalogue, markdown
 
     if options.output is not None and not options.markdown:
         raise UsageError("-o goes with --markdown")

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from npukit.compiler import strategy
 from npukit.compiler.errors import CompileError
-from npukit.compiler.layers import QuantizedTensor, Subgraph
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.tensor import Quantization, Tensor
 from npukit.compiler.passes.allocate import AllocatePass, Allocation, DoesNotFit, _place, _Segment
 from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.pipeline import compile_model
@@ -16,6 +17,7 @@ from npukit.compiler.strategy import LEVELS
 from npukit.compiler.tasks import Box, Buffer, DramUse, Operand, Plan, Task
 from npukit.compiler.verify import verify_allocation
 from npukit.isa.config import PRESETS, NpuConfig
+from npukit.isa.formats import INT8
 from npukit.isa.instructions import Engine, Load, Memory, Store, Vector
 from npukit.sim.addressing import bank_depth
 
@@ -23,7 +25,7 @@ CONFIG = NpuConfig(
     array=4, act_depth=64, act_banks=2, wgt_depth=16, acc_depth=16, acc_banks=2, par_depth=32,
     vector_lanes=4, fma_lanes=4,
 )  # fmt: skip
-EMPTY = Subgraph("none", (), {}, (), ())
+EMPTY = Graph("none", (), {}, {}, (), ())
 
 
 def task(buffers: list[Buffer], dram: DramUse | None = None) -> Task:
@@ -91,9 +93,8 @@ def test_what_does_not_fit() -> None:
         AllocatePass(CONFIG, EMPTY).run(Plan([task([Buffer(Memory.ACT, 65, "large")])]))
 
 
-def tensor(name: str, words: int) -> QuantizedTensor:
-    view = (1, 4, 1, words)
-    return QuantizedTensor(name, view, view, 1.0, 0, False, name)
+def tensor(name: str, words: int) -> Tensor:
+    return Tensor(name, (1, 4, 1, words), INT8, Quantization((1.0,), (0,)))
 
 
 def dram_task(name: str, write: bool) -> Task:
@@ -103,7 +104,7 @@ def dram_task(name: str, write: bool) -> Task:
 
 
 @st.composite
-def chains(draw) -> tuple[Subgraph, Plan]:
+def chains(draw) -> tuple[Graph, Plan]:
     """Tensors that are stored, then loaded, at random times; some are inputs, some outputs."""
     names = [f"t{index}" for index in range(draw(st.integers(1, 12)))]
     tensors = {name: tensor(name, draw(st.integers(1, 100))) for name in names}
@@ -122,7 +123,7 @@ def chains(draw) -> tuple[Subgraph, Plan]:
             events.append((born + draw(st.integers(1, 20)), order, dram_task(name, False)))
     constants = {f"c{index}": np.zeros(draw(st.integers(1, 700)), np.uint8) for index in range(draw(st.integers(0, 3)))}
     plan = Plan([one for _, _, one in sorted(events, key=lambda event: event[:2])], constants)
-    return Subgraph("s", (), tensors, tuple(inputs), tuple(outputs)), plan
+    return Graph("s", (), tensors, {}, tuple(inputs), tuple(outputs)), plan
 
 
 @settings(max_examples=300)
@@ -191,9 +192,9 @@ def test_share_of_kept_buffers_falls_until_all_fits(graphs, monkeypatch, failure
     tried: list[float] = []
 
     class Recorder(SchedulePass):
-        def run(self, subgraph: Subgraph) -> Plan:
+        def run(self, graph: Graph) -> Plan:
             tried.append(self.keep)
-            return super().run(subgraph)
+            return super().run(graph)
 
     class Picky(AllocatePass):
         def run(self, plan: Plan) -> Allocation:

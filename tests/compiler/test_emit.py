@@ -227,5 +227,5 @@ def test_programs_are_reproducible(graphs) -> None:
 
 def test_emit_is_a_function_of_its_inputs(graphs) -> None:
     result = compile_model(network(graphs), TIGHT)
-    (subgraph,), (plan,), (allocation,) = result.subgraphs, result.interleaved, result.allocations
+    (subgraph,), (plan,), (allocation,) = result.graphs, result.interleaved, result.allocations
     assert EmitPass(TIGHT, subgraph, plan).run(allocation) == result.programs[0]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from npukit.compiler.layers import ConvLayer
+from npukit.compiler.ir.operations import Convolution
 from npukit.compiler.pipeline import compile_model
 from npukit.isa.config import PRESETS
 
@@ -10,15 +10,15 @@ CONFIG = PRESETS["int8-16x16"]
 
 
 def folded(graphs, channels: int, kernel: tuple[int, int], config=CONFIG, **attributes):
-    """(layer, image's tensor, model) of a convolution over an input."""
+    """(shape of the weights, the convolution, the image's tensor, the model), of a convolution over an input."""
     graph = graphs.Graph(seed=4)
     x = graph.input((2, channels, 15, 13), integer=True, zero_point=-7)
     graph.output(graph.conv(x, 20, kernel, **attributes), integer=True)
     model = graph.model()
-    (subgraph,) = compile_model(model, config, stop_after="fold").subgraphs
-    (layer,) = subgraph.layers
-    assert isinstance(layer, ConvLayer)
-    return layer, subgraph.tensors[layer.inputs[0]], model
+    (subgraph,) = compile_model(model, config, stop_after="fold").graphs
+    (layer,) = subgraph.operations
+    assert isinstance(layer, Convolution)
+    return subgraph.tensor(layer.weights).shape, layer, subgraph.tensors[layer.input], model
 
 
 @pytest.mark.parametrize(
@@ -31,39 +31,39 @@ def folded(graphs, channels: int, kernel: tuple[int, int], config=CONFIG, **attr
     ],
 )
 def test_windows_become_channels(graphs, kernel, attributes, left: int) -> None:
-    layer, image, model = folded(graphs, 3, kernel, **attributes)
-    assert layer.weights.shape[1:] == (3 * kernel[0] * kernel[1] // left, left, 1)
-    assert layer.pads == (0, 0, 0, 0) and image.layout is not None
-    assert image.layout.elements % CONFIG.array == 0
+    shape, layer, image, model = folded(graphs, 3, kernel, **attributes)
+    assert shape[1:] == (3 * kernel[0] * kernel[1] // left, left, 1)
+    assert layer.pads == (0, 0, 0, 0) and image.folded is not None
+    assert image.folded.elements % CONFIG.array == 0
     graphs.agree(model, CONFIG, runs=2)
 
 
 def test_an_image_has_the_windows(graphs) -> None:
-    layer, image, _ = folded(graphs, 2, (3, 2), pads=[1, 0, 1, 1])
-    assert image.layout is not None
+    shape, _, image, _ = folded(graphs, 2, (3, 2), pads=[1, 0, 1, 1])
+    assert image.folded is not None
     values = np.random.default_rng(1).integers(-128, 128, (2, 2, 15, 13)).astype(np.int8)
-    places = image.layout.to_dram(values).reshape(2, 15, 13, -1)
+    places = image.folded.to_dram(values).reshape(2, 15, 13, -1)
     padded = np.pad(values, ((0, 0), (0, 0), (1, 1), (0, 1)), constant_values=-7)
     for batch, y, x in ((0, 0, 0), (1, 7, 4), (1, 14, 12)):
         window = padded[batch, :, y : y + 3, x : x + 2].transpose(1, 2, 0).reshape(-1)
         np.testing.assert_array_equal(places[batch, y, x, : window.size], window)
-    assert layer.weights.shape == (20, 12, 1, 1)
+    assert shape == (20, 12, 1, 1)
 
 
 def test_what_stays(graphs) -> None:
     """Channels that fill the array, and an input that something else reads."""
-    assert folded(graphs, 16, (3, 3))[1].layout is None
+    assert folded(graphs, 16, (3, 3))[2].folded is None
     graph = graphs.Graph(seed=5)
     x = graph.input((1, 3, 9, 9), integer=True)
     graph.output(graph.add(x, graph.conv(x, 3, 3, pads=[1] * 4)), integer=True)
-    (subgraph,) = compile_model(graph.model(), CONFIG, stop_after="fold").subgraphs
-    assert all(tensor.layout is None for tensor in subgraph.tensors.values())
+    (subgraph,) = compile_model(graph.model(), CONFIG, stop_after="fold").graphs
+    assert all(tensor.folded is None for tensor in subgraph.tensors.values())
 
 
 def test_places_that_fit_no_bank_are_not_made(graphs) -> None:
     from dataclasses import replace
 
     config = replace(PRESETS["int8-4x4"], act_depth=64, act_banks=2)
-    layer, image, model = folded(graphs, 3, (7, 7), config, pads=[3] * 4)
-    assert image.layout is None or layer.weights.shape[1] < 147
+    shape, _, image, model = folded(graphs, 3, (7, 7), config, pads=[3] * 4)
+    assert image.folded is None or shape[1] < 147
     graphs.agree(model, config)

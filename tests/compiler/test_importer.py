@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 import pytest
 from npukit.compiler.errors import ModelError
-from npukit.compiler.passes.importer import MAX_IR_VERSION, MAX_OPSET, ImportPass, load_model, with_shapes
+from npukit.compiler.frontends.onnx.importer import MAX_IR_VERSION, MAX_OPSET, ImportPass, load_model, with_shapes
 from npukit.compiler.pipeline import check_model
 from npukit.driver.executor import InputError
 from npukit.isa.config import PRESETS

@@ -1,4 +1,4 @@
-"""lower: layers whose constants are the machine's, and tensors whose memory is resolved."""
+"""lower and legalise: a graph of the model's numbers, and what the machine computes with."""
 
 from fractions import Fraction
 
@@ -6,20 +6,32 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from npukit.compiler.arithmetic import (
+    channel_parameters,
+    elementwise_descriptor,
+    requantize_descriptor,
+    sum_descriptor,
+    weights_of,
+    window_border,
+)
 from npukit.compiler.exact import float32_fma
-from npukit.compiler.layers import BinaryLayer, ConvLayer, GlobalAverageLayer, Subgraph
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import Add, Convolution, FullyConnected, GlobalAveragePool, Reshape, SourceNode
 from npukit.compiler.pipeline import compile_model
 from npukit.isa.config import PRESETS
+from npukit.isa.instructions import Operation
 from onnx import numpy_helper
 
+CONFIG = PRESETS["int8-4x4"]
 
-def lowered(model) -> tuple[Subgraph, ...]:
-    return compile_model(model, PRESETS["int8-4x4"], stop_after="lower").subgraphs
+
+def lowered(model, stage: str = "lower") -> tuple[Graph, ...]:
+    return compile_model(model, CONFIG, stop_after=stage).graphs
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 def test_convolution(graphs, dtype) -> None:
-    """Zero points fold into the bias, scales into one multiplier per channel; uint8 loses 128."""
+    """The IR has the model's numbers; the machine's have zero points folded, and uint8 loses 128."""
     graph = graphs.Graph(dtype=dtype)
     x = graph.input((1, 3, 5, 5), zero_point=100, scale=0.03)
     y = graph.conv(x, 4, 3, strides=[2, 1], pads=[1, 0, 2, 1], zero_point=7, scale=0.5)
@@ -29,18 +41,30 @@ def test_convolution(graphs, dtype) -> None:
     sources = {node.output[0]: node.input for node in graph.nodes}
     weights, scale, _ = (arrays[name] for name in sources[conv.input[1]])
     bias = arrays[sources[conv.input[2]][0]]
-    (subgraph,) = lowered(graph.model())
-    (layer,) = subgraph.layers
-    assert isinstance(layer, ConvLayer)
+    (found,) = lowered(graph.model())
+    (layer,) = found.operations
+    assert isinstance(layer, Convolution) and layer.sources[0] == SourceNode(conv.name, "Conv")
+    kernel = found.constants[layer.weights]
+    assert np.array_equal(kernel.data, weights) and kernel.tensor.quantization is not None
+    assert kernel.tensor.quantization.scale == tuple(map(float, scale)) and kernel.tensor.quantization.axis == 0
+    for tensor, parameters in ((x, (0.03, 100)), (y, (0.5, 7))):
+        made = found.tensors[tensor.name]
+        assert made.format.storage is dtype and (made.scale, made.zero_point) == (
+            float(np.float32(parameters[0])),
+            parameters[1],
+        )
     zero = 100 - (128 if dtype is np.uint8 else 0)
-    assert layer.pad_value == zero and layer.values["zero_point"] == 7 - (128 if dtype is np.uint8 else 0)
-    assert np.array_equal(layer.channels[0], bias - zero * weights.astype(np.int64).sum(axis=(1, 2, 3)))
-    assert np.array_equal(layer.channels[1], np.float32(0.03) * scale / np.float32(0.5))
+    assert window_border(found, layer) == zero
+    assert requantize_descriptor(found, layer) == {
+        "zero_point": 7 - (128 if dtype is np.uint8 else 0), "low": -128, "high": 127,
+    }  # fmt: skip
+    folded, multipliers = channel_parameters(found, layer)
+    assert np.array_equal(folded, bias - zero * weights.astype(np.int64).sum(axis=(1, 2, 3)))
+    assert np.array_equal(multipliers, np.float32(0.03) * scale / np.float32(0.5))
     # the last of the two rows of padding below is never looked at
     assert (layer.strides, layer.pads, layer.dilations) == ((2, 1), (1, 0, 1, 1), (1, 1))
-    assert layer.macs == 4 * 3 * 9 * 3 * 4
-    assert subgraph.inputs == (x.name,) and subgraph.outputs == (y.name,)
-    assert subgraph.tensors[x.name].unsigned == (dtype is np.uint8)
+    assert found.macs(layer) == 4 * 3 * 9 * 3 * 4
+    assert found.inputs == (x.name,) and found.outputs == (y.name,)
 
 
 def test_bias_wraps(graphs) -> None:
@@ -51,11 +75,12 @@ def test_bias_wraps(graphs) -> None:
     bias = next(tensor for tensor in graph.initializers if tensor.name.startswith("bias"))
     bias.CopyFrom(numpy_helper.from_array(np.array([2**31 - 1, -(2**31), 0, 1], np.int32), bias.name))
     model = graph.model()
-    (layer,) = lowered(model)[0].layers
-    assert isinstance(layer, ConvLayer)
-    sums = layer.weights.astype(np.int64).sum(axis=(1, 2, 3))
+    (found,) = lowered(model)
+    (layer,) = found.operations
+    assert isinstance(layer, Convolution)
+    sums = weights_of(found.constants[layer.weights]).astype(np.int64).sum(axis=(1, 2, 3))
     exact = np.array([2**31 - 1, -(2**31), 0, 1]) + 128 * sums
-    assert np.array_equal(layer.channels[0], ((exact + 2**31) % 2**32 - 2**31).astype(np.int32))
+    assert np.array_equal(channel_parameters(found, layer)[0], ((exact + 2**31) % 2**32 - 2**31).astype(np.int32))
     graphs.agree(model, "int8-4x4")
 
 
@@ -64,19 +89,23 @@ def test_addition_and_average(graphs) -> None:
     a, b = graph.input((1, 4, 5, 6), 0.02, 3), graph.input((1, 4, 5, 6), 0.05, 9)
     y = graph.add(a, b, zero_point=11)
     graph.output(graph.global_average(y, scale=0.007))
-    add, average = lowered(graph.model())[0].layers
-    assert isinstance(add, BinaryLayer) and isinstance(average, GlobalAverageLayer)
+    (found,) = lowered(graph.model())
+    addition, average = found.operations
+    assert isinstance(addition, Add) and isinstance(average, GlobalAveragePool)
     scale = np.float32(y.scale)
     ra, rb = np.float32(0.02) / scale, np.float32(0.05) / scale
-    values = add.values
+    operation, values = elementwise_descriptor(found, addition)
+    assert operation is Operation.ADD
     assert (values["ra"], values["rb"], values["low"], values["high"]) == (ra, rb, 0, 255)
     assert all(values[f"{side}_unsigned"] for side in ("a", "b", "out"))
     assert values["offset"] == np.float32(11) - float32_fma(float(ra), 3, float(rb * np.float32(9)))
-    assert average.values["bias"] == -(11 - 128) * 30
-    assert average.values["multiplier"] == scale / (np.float32(0.007) * np.float32(30))
+    values = sum_descriptor(found, average, 30, 30)
+    assert values["bias"] == -(11 - 128) * 30
+    assert values["multiplier"] == scale / (np.float32(0.007) * np.float32(30))
 
 
 def test_reshaped_tensors_lie_where_they_did(graphs) -> None:
+    """A reshape is an operation of the model, and for the machine a place; what reads it is a convolution there."""
     graph = graphs.Graph()
     x = graph.conv(graph.input((2, 3, 5, 6)), 4)
     flat = graph.flatten(x)
@@ -84,13 +113,16 @@ def test_reshaped_tensors_lie_where_they_did(graphs) -> None:
     graph.output(graph.gemm(again, 7))
     graph.output(flat, integer=True)
     model = graph.model()
-    (subgraph,) = lowered(model)
+    (found,) = lowered(model)
+    assert [type(one) for one in found.operations] == [Convolution, Reshape, Reshape, FullyConnected]
+    (legal,) = lowered(model, "legalise")
     for name in (flat.name, again.name):
-        tensor = subgraph.tensors[name]
+        tensor = legal.tensors[name]
         assert (tensor.storage, tensor.view, tensor.shape) == (x.name, (2, 4, 3, 4), (2, 48))
-    gemm = subgraph.layers[-1]
-    assert isinstance(gemm, ConvLayer) and gemm.weights.shape == (7, 4, 3, 4)
-    assert subgraph.outputs == (flat.name, gemm.output)
+    gemm = legal.operations[-1]
+    assert isinstance(gemm, Convolution) and legal.tensor(gemm.weights).shape == (7, 4, 3, 4)
+    assert len(legal.operations) == 2 and legal.macs(gemm) == found.macs(found.operations[-1]) == 2 * 7 * 48
+    assert legal.outputs == (flat.name, gemm.output)
     graphs.agree(model, "int8-4x4")
 
 
@@ -105,6 +137,25 @@ def test_what_other_parts_need_is_an_output(graphs) -> None:
     assert first.outputs == (a.name, b.name) and second.outputs == (c.name,)
     assert sorted(second.inputs) == sorted((a.name, h.name))
     assert (first.name, second.name) == ("npukit_0", "npukit_1")
+
+
+def test_constants_that_share_a_name(graphs) -> None:
+    """A bias of one number is broadcast for each product that reads it, to as many outputs as that has."""
+    graph = graphs.Graph(seed=2)
+    x = graph.input((3, 6))
+    first = graph.gemm(x, 5)
+    second = graph.gemm(first, 7)
+    graph.output(second)
+    model = graph.model()
+    products = [node for node in model.graph.node if node.op_type == "Gemm"]
+    shared = products[0].input[2]
+    bias = next(node for node in model.graph.node if node.output[0] == shared)
+    array = next(tensor for tensor in model.graph.initializer if tensor.name == bias.input[0])
+    array.CopyFrom(numpy_helper.from_array(np.array([37], np.int32), array.name))
+    products[1].input[2] = shared
+    (found,) = lowered(model)
+    biases = [one.bias for one in found.operations if isinstance(one, FullyConnected)]
+    assert [found.tensor(name or "").shape for name in biases] == [(5,), (7,)]
 
 
 @given(*[st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**60), max_value=2.0**60)] * 3)

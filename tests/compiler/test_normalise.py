@@ -3,8 +3,8 @@
 import numpy as np
 import onnx
 import onnx_ir as ir
-from npukit.compiler.passes.importer import ImportPass
-from npukit.compiler.passes.normalise import NormalisePass
+from npukit.compiler.frontends.onnx.importer import ImportPass
+from npukit.compiler.frontends.onnx.normalise import NormalisePass
 from onnx import TensorProto, helper
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from npukit.compiler.layers import ConvLayer, DepthwiseLayer
+from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution
 from npukit.compiler.pipeline import check_model, compile_model
 from npukit.compiler.schedule.conv import summands
 from npukit.isa.config import PRESETS
@@ -29,13 +29,13 @@ def reason(model, op: str, config=SMALL) -> str:
 @pytest.mark.parametrize(
     ("channels", "out", "group", "kernel", "config", "kind"),
     [
-        (40, 40, 40, (3, 3), SMALL, DepthwiseLayer),
-        (90, 90, 90, (7, 7), FEW_PARAMETERS, DepthwiseLayer),  # a block's parameters are 15 words of 64
-        (6, 6, 6, (9, 3), SMALL, ConvLayer),  # larger than max_window
-        (6, 18, 6, (3, 3), SMALL, ConvLayer),  # three outputs a channel
-        (24, 12, 4, (3, 2), SMALL, ConvLayer),  # groups of 6 and 3, which straddle words
-        (32, 32, 2, (1, 1), PRESETS["int8-16x16"], ConvLayer),
-        (10, 15, 5, (5, 5), PRESETS["int8-16x16"], ConvLayer),
+        (40, 40, 40, (3, 3), SMALL, DepthwiseConvolution),
+        (90, 90, 90, (7, 7), FEW_PARAMETERS, DepthwiseConvolution),  # a block's parameters are 15 words of 64
+        (6, 6, 6, (9, 3), SMALL, Convolution),  # larger than max_window
+        (6, 18, 6, (3, 3), SMALL, Convolution),  # three outputs a channel
+        (24, 12, 4, (3, 2), SMALL, Convolution),  # groups of 6 and 3, which straddle words
+        (32, 32, 2, (1, 1), PRESETS["int8-16x16"], Convolution),
+        (10, 15, 5, (5, 5), PRESETS["int8-16x16"], Convolution),
     ],
 )
 def test_groups(graphs, channels, out, group, kernel, config, kind) -> None:
@@ -43,8 +43,8 @@ def test_groups(graphs, channels, out, group, kernel, config, kind) -> None:
     pads = [kernel[0] // 2, kernel[1] // 2] * 2
     graph.output(graph.conv(graph.input((2, channels, 11, 10)), out, kernel, group=group, pads=pads, relu=True))
     model = graph.model()
-    (subgraph,) = compile_model(model, config, stop_after="lower").subgraphs
-    assert [type(layer) for layer in subgraph.layers] == [kind]
+    (subgraph,) = compile_model(model, config, stop_after="legalise").graphs
+    assert [type(layer) for layer in subgraph.operations] == [kind]
     graphs.agree(model, config)
 
 

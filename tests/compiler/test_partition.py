@@ -150,7 +150,7 @@ def test_both_operands_repeat(graphs) -> None:
     graph = graphs.Graph()
     graph.output(graph.add(graph.input((1, 4, 8, 1)), graph.input((1, 4, 1, 8))))
     (found,) = reasons(graph.model(), "Add")
-    assert found == "inputs [1, 4, 8, 1] and [1, 4, 1, 8] both repeat; one must have the result's shape"
+    assert found == "inputs [1, 4, 1, 8] and [1, 4, 8, 1] both repeat; one must have the result's shape"
     graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Add"}, subgraphs=0)
 
 
@@ -164,9 +164,10 @@ def test_max_pooling(graphs) -> None:
     assert reasons(pool(kernel=9).model(), "MaxPool") == ["kernel 9x9 exceeds max_window 7"]
     graph = pool(kernel=2)
     graph.nodes[-2].input[1] = graph.constant(np.float32(0.03), "scale")
-    assert reasons(graph.model(), "MaxPool") == [
-        "MaxPool changes the quantisation: scale 0.02 to 0.03, zero point 3 to 3; equal parameters are supported"
-    ]
+    (found,) = reasons(graph.model(), "MaxPool")
+    assert found.startswith(
+        "MaxPool changes the quantisation: int8 of scale 0.02 and zero point 3 to int8 of 0.03 and 3; equal"
+    )
     graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "MaxPool"}, subgraphs=0)
     graph = pool(kernel=2)
     next(node for node in graph.nodes if node.op_type == "MaxPool").output.append("indices")

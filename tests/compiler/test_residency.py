@@ -35,15 +35,15 @@ def test_networks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Less goes through DRAM, and what stays at a time has room."""
     config = PRESETS["int8-16x16"]
     result = compile_model(zoo.load(name), config)
-    (subgraph,), (plan,) = result.subgraphs, result.plans
+    (subgraph,), (plan,) = result.graphs, result.plans
     words = activation_words(result.programs[0])
     stored = {task.dram.tensor for task in plan.tasks if task.dram is not None and task.dram.write}
-    stays = {layer.output for layer in subgraph.layers} - stored
+    stays = {layer.output for layer in subgraph.operations} - stored
     without_residents(monkeypatch)
     before = compile_model(zoo.load(name), config)
     (plan,) = before.plans
     stored = {task.dram.tensor for task in plan.tasks if task.dram is not None and task.dram.write}
-    assert len(stays) > len({layer.output for layer in subgraph.layers} - stored)
+    assert len(stays) > len({layer.output for layer in subgraph.operations} - stored)
     assert words < activation_words(before.programs[0])
 
 
@@ -53,7 +53,7 @@ def agree_and_stay(graphs, graph, config: NpuConfig, stores: set[str] | None = N
     session, _ = graphs.agree(model, config)
     assert session.compilation is not None
     (plan,) = session.compilation.plans
-    (subgraph,) = session.compilation.subgraphs
+    (subgraph,) = session.compilation.graphs
     stored = {task.dram.tensor for task in plan.tasks if task.dram is not None and task.dram.write}
     assert stored == (stores if stores is not None else subgraph.outside())
 
@@ -109,15 +109,15 @@ def test_what_does_not_stay(graphs) -> None:
     session, _ = graphs.agree(model, SMALL)
     assert session.compilation is not None
     (plan,) = session.compilation.plans
-    (subgraph,) = session.compilation.subgraphs
+    (subgraph,) = session.compilation.graphs
     stored = {task.dram.tensor for task in plan.tasks if task.dram is not None and task.dram.write}
-    assert stored == {layer.output for layer in subgraph.layers}
+    assert stored == {layer.output for layer in subgraph.operations}
 
 
 def test_shares(graphs) -> None:
     """What stays at a time never exceeds the share; with none, nothing stays."""
     config = PRESETS["int8-16x16"]
-    (subgraph,) = compile_model(zoo.load("mobilenetv2"), config, stop_after="fold").subgraphs
+    (subgraph,) = compile_model(zoo.load("mobilenetv2"), config, stop_after="fold").graphs
     tensors = {name for name, tensor in subgraph.tensors.items()}
     for share in (0.0, 0.1, 0.35):
         plan = SchedulePass(config, 0.5, True, share).run(subgraph)

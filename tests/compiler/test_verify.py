@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from npukit.compiler.layers import QuantizedTensor
+from npukit.compiler.ir.tensor import Quantization, Tensor
+from npukit.compiler.ir.verify import GraphError, verify_graph
 from npukit.compiler.passes.allocate import Allocation
 from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.tasks import Box, Buffer, DramUse, Operand, Plan, Task
@@ -13,9 +14,9 @@ from npukit.compiler.verify import (
     verify_partition,
     verify_plan,
     verify_program,
-    verify_subgraph,
 )
 from npukit.isa.config import PRESETS
+from npukit.isa.formats import INT8
 from npukit.isa.instructions import Engine, Load, Memory, Vector
 from npukit.sim.judge import JudgeError
 
@@ -30,10 +31,10 @@ def result(graphs) -> Compilation:
     y = graph.quantize(graph.node("Softmax", [graph.dequantize(y)]), 0.004, -128)
     graph.output(graph.conv(graph.conv(y, 5), 4))
     made = compile_model(graph.model(), CONFIG)
-    for subgraph, plan, allocation in zip(
+    for lowered, plan, allocation in zip(
         *(made.stages[name] for name in ("lower", "schedule", "allocate")), strict=True
     ):
-        verify_subgraph(subgraph)
+        verify_graph(lowered)
         verify_plan(CONFIG, plan)
         verify_allocation(CONFIG, plan, allocation)
     return made
@@ -53,15 +54,15 @@ def test_partition(result) -> None:
                 verify_partition(replace(partition, stages={**partition.stages, node: stage}))
 
 
-def test_subgraph(result) -> None:
+def test_graph(result) -> None:
     first, second = result.stages["lower"]
-    with pytest.raises(VerifyError, match="reads .* before it is made"):
-        verify_subgraph(replace(second, layers=second.layers[::-1]))
-    with pytest.raises(VerifyError, match="before it is made"):
-        verify_subgraph(replace(first, inputs=()))
-    lost = QuantizedTensor("lost", (1, 4), (1, 4, 1, 1), 1.0, 0, False, "lost")
-    with pytest.raises(VerifyError, match="the output lost is never made"):
-        verify_subgraph(replace(first, tensors={**first.tensors, "lost": lost}, outputs=("lost",)))
+    with pytest.raises(GraphError, match="reads .* before it is made"):
+        verify_graph(replace(second, operations=second.operations[::-1]))
+    with pytest.raises(GraphError, match="before it is made"):
+        verify_graph(replace(first, inputs=()))
+    lost = Tensor("lost", (1, 4), INT8, Quantization((1.0,), (0,)))
+    with pytest.raises(GraphError, match="the output lost is never made"):
+        verify_graph(replace(first, tensors={**first.tensors, "lost": lost}, outputs=("lost",)))
 
 
 def test_plan(result) -> None:

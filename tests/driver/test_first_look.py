@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from npukit.compiler.errors import ModelError
-from npukit.compiler.oracle import integer_tensors
+from npukit.compiler.frontends.onnx.oracle import integer_tensors
 from npukit.driver import apart
 from npukit.driver import first_look as looks
 from npukit.driver.executor import ArtifactError, Executor

@@ -9,9 +9,9 @@ the whole; where it sums floats, also as it is laid out in the end, when a convo
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 import onnx_ir as ir
-from npukit.compiler.operators import Match, used_values
-from npukit.compiler.operators.base import is_quantiser
-from npukit.compiler.oracle import optimised
+from npukit.compiler.frontends.onnx.operators import Match, used_values
+from npukit.compiler.frontends.onnx.operators.base import is_quantiser
+from npukit.compiler.frontends.onnx.oracle import optimised
 from npukit.driver.first_look import layout_look
 from npukit.driver.host import HostError, host_part, names_used
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import onnx_ir as ir
-from npukit.compiler.operators import Context, Match, Refused, macs_of, match_node, used_values
-from npukit.compiler.operators.base import is_quantiser
-from npukit.compiler.oracle import integer_tensors
-from npukit.compiler.passes.cuts import matches_in_the_way
-from npukit.compiler.passes.importer import Imported
-from npukit.compiler.passes.placement import earliest_stages, place_host, remove_copies
+from npukit.compiler.errors import Refused
+from npukit.compiler.frontends.onnx.cuts import matches_in_the_way
+from npukit.compiler.frontends.onnx.importer import Imported
+from npukit.compiler.frontends.onnx.operators import Context, Match, macs_of, match_node, used_values
+from npukit.compiler.frontends.onnx.operators.base import is_quantiser
+from npukit.compiler.frontends.onnx.oracle import integer_tensors
+from npukit.compiler.frontends.onnx.placement import earliest_stages, place_host, remove_copies
 from npukit.driver.first_look import layout_look
 from npukit.driver.host import reference_model
 from npukit.isa.config import NpuConfig
@@ -159,7 +160,7 @@ def _drop_folded_images(matches: dict[ir.Node, Match], refused: dict[ir.Node, st
     while True:
         folded: dict[str | None, ir.Node] = {}
         for node, match in matches.items():
-            source = match.tensors[0]
+            source = match.graph.tensors[match.graph.inputs[0]]
             if match.alias and (source.view[2:] != (1, 1) or source.name in folded):
                 folded[match.output.name] = node
         for node, match in matches.items():

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
-from npukit.compiler.passes.importer import Imported
+from npukit.compiler.frontends.onnx.importer import Imported
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 __all__ = ["NormalisePass"]

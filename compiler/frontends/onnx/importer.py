@@ -8,8 +8,8 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
-from npukit.compiler.bfloat16_models import without_bfloat16
 from npukit.compiler.errors import ModelError
+from npukit.compiler.frontends.onnx.bfloat16_models import without_bfloat16
 from npukit.driver.apart import Crash, run_apart
 
 __all__ = ["MAX_OPSET", "ImportPass", "Imported", "external_files", "load_model", "with_shapes"]

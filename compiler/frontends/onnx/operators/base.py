@@ -1,17 +1,19 @@
 """How an operator is recognised: inputs through DequantizeLinear, output through QuantizeLinear."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
-from npukit.compiler.layers import Layer, QuantizedTensor
+from npukit.compiler.errors import Refused
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import Limits, Reshape, SourceNode, TensorOperation
+from npukit.compiler.ir.tensor import Constant, Quantization, Tensor
 from npukit.isa.config import NpuConfig
+from npukit.isa.formats import BFLOAT16, FORMATS
 from numpy.typing import NDArray
 
 __all__ = [
-    "MAX_PAD",
     "Context",
     "Dequantized",
     "Match",
@@ -22,14 +24,15 @@ __all__ = [
     "constant",
     "dequantized",
     "float_tensor",
-    "four_dimensions",
     "is_quantiser",
     "limits_of",
+    "match_of",
     "produced",
+    "quantization_of",
     "quantized_output",
-    "ratio",
     "same_parameters",
     "source",
+    "sources_of",
     "static_shape",
     "tensor_of",
     "used_values",
@@ -37,13 +40,7 @@ __all__ = [
 ]
 
 
-MAX_PAD = 31
-"""Rows or columns of border that a LOAD can add on one side."""
 _ONNX = ("", "ai.onnx")
-
-
-class Refused(Exception):
-    """A node that stays in ONNX Runtime; the message is the constraint and the value that broke it."""
 
 
 @dataclass(frozen=True)
@@ -75,19 +72,63 @@ class Dequantized:
 
 @dataclass(frozen=True)
 class Match:
-    """A recognised node: all graph nodes that it absorbs, its tensors, and how to build its layer.
+    """A recognised node: all graph nodes that it absorbs, and the operation that it is.
 
-    `build` gets the tensors by name, with their storage resolved. `alias` says that the output lies
-    where the input does: nothing to compute.
+    Attributes:
+        node: the one that computes.
+        nodes: all of them.
+        inputs: the activations that it reads.
+        reads: the names under which the operation reads them.
+        output: what it makes.
+        graph: of the operation alone, with its tensors and constants.
     """
 
     node: ir.Node
     nodes: tuple[ir.Node, ...]
     inputs: tuple[ir.Value, ...]
+    reads: tuple[str, ...]
     output: ir.Value
-    tensors: tuple[QuantizedTensor, ...]
-    build: Callable[[Mapping[str, QuantizedTensor]], Layer] | None
-    alias: bool = False
+    graph: Graph
+
+    @property
+    def operation(self) -> TensorOperation:
+        """What it computes."""
+        return self.graph.operations[0]
+
+    @property
+    def alias(self) -> bool:
+        """Whether the output lies where the input does, and there is nothing to compute."""
+        return isinstance(self.operation, Reshape)
+
+
+def match_of(
+    node: ir.Node, result: "Produced", values: Sequence[ir.Value], tensors: Sequence[Tensor],
+    operation: TensorOperation, constants: Sequence[Constant] = (),
+) -> Match:  # fmt: skip
+    """A match of one operation.
+
+    Args:
+        node: the one that computes.
+        result: what it makes.
+        values: the activations that it reads.
+        tensors: their descriptions.
+        operation: what it is.
+        constants: that it reads.
+    """
+    graph = Graph(
+        name=node.name or "",
+        operations=(operation,),
+        tensors={one.name: one for one in (*tensors, result.tensor)},
+        constants={one.tensor.name: one for one in constants},
+        inputs=tuple(dict.fromkeys(one.name for one in tensors)),
+        outputs=(result.tensor.name,),
+    )
+    return Match(node, result.nodes, tuple(values), tuple(one.name for one in tensors), result.value, graph)
+
+
+def sources_of(nodes: Sequence[ir.Node]) -> tuple[SourceNode, ...]:
+    """The provenance of an operation that stands for these nodes, of which the first computes."""
+    return tuple(SourceNode(node.name or "", node.op_type) for node in nodes)
 
 
 def used_values(node: ir.Node) -> Iterator[ir.Value]:
@@ -185,7 +226,7 @@ def dequantized(value: ir.Value | None) -> Dequantized | None:
     return Dequantized(node.inputs[0], scale, zero_point, _integer(node, "axis", 1))
 
 
-def tensor_of(value: ir.Value, scale: NDArray, zero_point: NDArray) -> QuantizedTensor:
+def tensor_of(value: ir.Value, scale: NDArray, zero_point: NDArray) -> Tensor:
     """An activation's description.
 
     Raises:
@@ -195,51 +236,37 @@ def tensor_of(value: ir.Value, scale: NDArray, zero_point: NDArray) -> Quantized
         raise Refused(f"{value.name} is quantised per channel; activations must be per tensor")
     if zero_point.dtype not in (np.int8, np.uint8):
         raise Refused(f"{value.name} is {zero_point.dtype}; activations must be int8 or uint8")
+    return Tensor(
+        value.name or "", _image_or_matrix(value), FORMATS[zero_point.dtype.name], quantization_of(scale, zero_point)
+    )
+
+
+def quantization_of(scale: NDArray, zero_point: NDArray, axis: int | None = None) -> Quantization:
+    """Scales and zero points as the IR has them: one of each, or one for each index along `axis`."""
+    scales = tuple(float(one) for one in scale.reshape(-1))
+    return Quantization(scales, tuple(int(one) for one in zero_point.reshape(-1)), axis)
+
+
+def _image_or_matrix(value: ir.Value) -> tuple[int, ...]:
     shape = static_shape(value)
     if len(shape) not in (2, 4):
         raise Refused(f"{value.name} has {len(shape)} dimensions; 4 (NCHW) or 2 are supported")
-    view = four_dimensions(shape)
-    unsigned = zero_point.dtype == np.uint8
-    name = value.name or ""
-    zero = int(zero_point.reshape(-1)[0]) - (128 if unsigned else 0)
-    return QuantizedTensor(name, shape, view, float(scale.reshape(-1)[0]), zero, unsigned, name)
+    return shape
 
 
-def four_dimensions(shape: Sequence[int]) -> tuple[int, int, int, int]:
-    """A shape of 4, 2 or fewer dimensions as NCHW: two are batch and channels."""
-    if len(shape) == 4:
-        return shape[0], shape[1], shape[2], shape[3]
-    batch, channels = (1,) * (2 - len(shape)) + tuple(shape)
-    return batch, channels, 1, 1
-
-
-def same_parameters(x: QuantizedTensor, y: QuantizedTensor, op: str) -> None:
+def same_parameters(x: Tensor, y: Tensor, op: str) -> None:
     """Refuse an operator that moves values and changes their quantisation."""
-    if (x.scale, x.zero_point, x.unsigned) != (y.scale, y.zero_point, y.unsigned):
+    if (x.quantization, x.format) != (y.quantization, y.format):
         raise Refused(
-            f"{op} changes the quantisation: scale {x.scale:g} to {y.scale:g}, zero point {x.zero_point} to "
-            f"{y.zero_point}; equal parameters are supported"
+            f"{op} changes the quantisation: {x.format.name} of scale {x.scale:g} and zero point {x.zero_point} to "
+            f"{y.format.name} of {y.scale:g} and {y.zero_point}; equal parameters are supported"
         )
 
 
-def ratio(above: Iterable[NDArray | float], below: Iterable[float]) -> NDArray[np.float32]:
-    """A product of scales over another, each step rounded to fp32.
-
-    Raises:
-        Refused: when it is not a normal number, which the machine does not compute with.
-    """
-    one = np.float32(1)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        top, bottom = (reduce(np.multiply, (np.float32(v) for v in values), one) for values in (above, below))
-        found = np.asarray(top / bottom)
-    wrong = found[~(np.isfinite(found) & (found >= np.finfo(np.float32).tiny))].reshape(-1)
-    if wrong.size:
-        raise Refused(f"its scales make the factor {wrong[0]:g}, which is not a normal fp32 number")
-    return found
-
-
-def activation(value: ir.Value | None, role: str) -> tuple[ir.Value, QuantizedTensor]:
+def activation(value: ir.Value | None, role: str) -> tuple[ir.Value, Tensor]:
     """The integer value behind a float input, and its description.
+
+    The description has the integer value's name, or, where this is another reading of its numbers, the float value's.
 
     Raises:
         Refused: when the input is not a dequantised activation.
@@ -250,21 +277,33 @@ def activation(value: ir.Value | None, role: str) -> tuple[ir.Value, QuantizedTe
         raise Refused(f"{role} {name} is float: it does not come from a DequantizeLinear; quantise the model (QDQ)")
     if constant(found.value) is not None:
         raise Refused(f"{role} {found.value.name} is a constant; it must be an activation")
-    return found.value, tensor_of(found.value, found.scale, found.zero_point)
+    tensor = tensor_of(found.value, found.scale, found.zero_point)
+    assert value is not None
+    if tensor.quantization != _declared(found.value):
+        tensor = replace(tensor, name=value.name or "")
+    return found.value, tensor
+
+
+def _declared(value: ir.Value) -> Quantization:
+    """The quantisation of an integer value: that of the QuantizeLinear that makes it, or of who reads it first."""
+    maker = value.producer()
+    if maker is None or not is_quantiser(maker, "QuantizeLinear"):
+        maker = next(use.node for use in value.uses() if is_quantiser(use.node, "DequantizeLinear"))
+    return quantization_of(*_parameters(maker))
 
 
 @dataclass(frozen=True)
 class Produced:
-    """A node's result: the nodes up to it, the value, its description, and the limits that they put on it."""
+    """A node's result: the nodes up to it, the value, its description, and the limits that a
+    node among them puts on it."""
 
     nodes: tuple[ir.Node, ...]
     value: ir.Value
-    tensor: QuantizedTensor
-    low: float
-    high: float
+    tensor: Tensor
+    limits: Limits = None
 
 
-def source(context: Context, value: ir.Value | None, role: str = "input") -> tuple[ir.Value, QuantizedTensor]:
+def source(context: Context, value: ir.Value | None, role: str = "input") -> tuple[ir.Value, Tensor]:
     """The value that the machine reads for an input, and its description.
 
     Raises:
@@ -279,7 +318,7 @@ def source(context: Context, value: ir.Value | None, role: str = "input") -> tup
     return value, float_tensor(value)
 
 
-def float_tensor(value: ir.Value) -> QuantizedTensor:
+def float_tensor(value: ir.Value) -> Tensor:
     """A float activation's description.
 
     Raises:
@@ -287,11 +326,7 @@ def float_tensor(value: ir.Value) -> QuantizedTensor:
     """
     if value.dtype != ir.DataType.FLOAT:
         raise Refused(f"{value.name} is {value.dtype}; float32 is supported")
-    shape = static_shape(value)
-    if len(shape) not in (2, 4):
-        raise Refused(f"{value.name} has {len(shape)} dimensions; 4 (NCHW) or 2 are supported")
-    name = value.name or ""
-    return QuantizedTensor(name, shape, four_dimensions(shape), 1.0, 0, False, name, floating=True)
+    return Tensor(value.name or "", _image_or_matrix(value), BFLOAT16)
 
 
 def produced(context: Context, node: ir.Node, operators: tuple[str, ...] = (), *, clamp: bool = True) -> Produced:
@@ -302,15 +337,15 @@ def produced(context: Context, node: ir.Node, operators: tuple[str, ...] = (), *
         Refused: when the machine cannot produce it.
     """
     if not context.floats:
-        return Produced(*quantized_output(context, node, operators), -128, 127)
+        return Produced(*quantized_output(context, node, operators))
     value = node.outputs[0]
     uses = list(value.uses())
     if clamp and len(uses) == 1 and value.name not in context.graph_outputs and uses[0].idx == 0:
         follower = uses[0].node
         limits = limits_of(follower) if follower.domain in _ONNX and follower.graph is node.graph else None
         if limits is not None:
-            return Produced((node, follower), follower.outputs[0], float_tensor(follower.outputs[0]), *limits)
-    return Produced((node,), value, float_tensor(value), -np.inf, np.inf)
+            return Produced((node, follower), follower.outputs[0], float_tensor(follower.outputs[0]), limits)
+    return Produced((node,), value, float_tensor(value))
 
 
 def limits_of(node: ir.Node) -> tuple[float, float] | None:
@@ -331,7 +366,7 @@ def limits_of(node: ir.Node) -> tuple[float, float] | None:
 
 def quantized_output(
     context: Context, node: ir.Node, operators: tuple[str, ...], absorb: bool = True
-) -> tuple[tuple[ir.Node, ...], ir.Value, QuantizedTensor]:
+) -> tuple[tuple[ir.Node, ...], ir.Value, Tensor]:
     """The nodes from `node` to its QuantizeLinear, the quantised value, and its description.
 
     A Relu or Clip between them is absorbed where the quantiser's range lies within its own, as ONNX Runtime
@@ -369,12 +404,14 @@ def quantized_output(
     return tuple(nodes), value, tensor
 
 
-def _check_limits(node: ir.Node, tensor: QuantizedTensor) -> None:
+def _check_limits(node: ir.Node, tensor: Tensor) -> None:
     """Refuse a Relu or Clip that leaves out a part of what its quantiser can hold."""
     limits = limits_of(node)
     if limits is None:
         raise Refused(f"the limits of Clip {node.name} are not constant")
-    least, most = (float(np.float32(limit - tensor.zero_point) * np.float32(tensor.scale)) for limit in (-128, 127))
+    stored = tensor.format.stored
+    ends = stored.start - tensor.zero_point, stored.stop - 1 - tensor.zero_point
+    least, most = (float(np.float32(one) * np.float32(tensor.scale)) for one in ends)
     if not (limits[0] <= least and most <= limits[1]):  # nor where one is NaN
         raise Refused(
             f"{node.op_type} {node.name} is not absorbed by its quantiser: {tensor.name} holds {least:g} to {most:g}, "
@@ -395,7 +432,7 @@ class Window:
     pads: tuple[int, int, int, int]
 
 
-def window_of(node: ir.Node, x: QuantizedTensor, y: QuantizedTensor, kernel: Sequence[int]) -> Window:
+def window_of(node: ir.Node, x: Tensor, y: Tensor, kernel: Sequence[int]) -> Window:
     """The window of a Conv or pool, of its attributes `strides`, `dilations`, `pads`, `auto_pad` and `ceil_mode`.
 
     Raises:

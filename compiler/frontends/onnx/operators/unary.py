@@ -5,17 +5,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 import onnx_ir as ir
-from npukit.compiler.layers import Layer, QuantizedTensor, TableLayer
-from npukit.compiler.operators.base import (
+from npukit.compiler.errors import Refused
+from npukit.compiler.frontends.onnx.operators.base import (
     Context,
     Dequantized,
     Match,
-    Refused,
+    Produced,
     activation,
     constant,
     dequantized,
+    match_of,
     quantized_output,
+    sources_of,
 )
+from npukit.compiler.ir.operations import Lookup
+from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.driver.host import HostError, open_session, run_session
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
@@ -70,10 +74,9 @@ def match_unary(context: Context, node: ir.Node) -> Match:
                 constants[value.name or ""] = array
     table = _evaluate(context, run, constants, quantized.name or "", x, out.name or "", y)
 
-    def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
-        return TableLayer(node.name or "", node.op_type, (x.name,), y.name, table)
-
-    return Match(node, (*nodes, *chain), (quantized,), out, (x, y), build)
+    nodes = (*nodes, *chain)
+    operation = Lookup(output=y.name, sources=sources_of(nodes), input=x.name, table=table.tensor.name)
+    return match_of(node, Produced(nodes, out, y), [quantized], [x], operation, [table])
 
 
 def _collect(
@@ -113,9 +116,9 @@ def _alike(one: Dequantized, other: Dequantized | None) -> bool:
 
 
 def _evaluate(
-    context: Context, nodes: Sequence[ir.Node], constants: Mapping[str, NDArray], source: str, x: QuantizedTensor,
-    target: str, y: QuantizedTensor,
-) -> NDArray[np.int8]:  # fmt: skip
+    context: Context, nodes: Sequence[ir.Node], constants: Mapping[str, NDArray], source: str, x: Tensor,
+    target: str, y: Tensor,
+) -> Constant:  # fmt: skip
     protos = [ir.to_proto(node) for node in nodes]
     # users of other dequantisers of the same tensor
     made = {name for proto in protos for name in proto.output}
@@ -127,15 +130,14 @@ def _evaluate(
     return _run(protos, constants, opsets, source, x, target, y)
 
 
-def requantising_table(x: QuantizedTensor, y: QuantizedTensor) -> NDArray[np.int8] | None:
+def requantising_table(x: Tensor, y: Tensor) -> Constant | None:
     """From x's quantisation to y's; None where they are the same."""
-    if (x.scale, x.zero_point, x.unsigned) == (y.scale, y.zero_point, y.unsigned):
+    if (x.quantization, x.format) == (y.quantization, y.format):
         return None
     constants: dict[str, NDArray] = {}
     for name, tensor in (("x", x), ("y", y)):
-        dtype = np.dtype(tensor.dtype)
         constants[f"{name}_scale"] = np.array(tensor.scale, np.float32)
-        constants[f"{name}_zero"] = np.array(tensor.zero_point + (128 if tensor.unsigned else 0), dtype)
+        constants[f"{name}_zero"] = np.array(tensor.zero_point, tensor.format.storage)
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "x_scale", "x_zero"], ["f"]),
         helper.make_node("QuantizeLinear", ["f", "y_scale", "y_zero"], ["y"]),
@@ -145,11 +147,11 @@ def requantising_table(x: QuantizedTensor, y: QuantizedTensor) -> NDArray[np.int
 
 def _run(
     nodes: Sequence[onnx.NodeProto], constants: Mapping[str, NDArray], opsets: Sequence[onnx.OperatorSetIdProto],
-    source: str, x: QuantizedTensor, target: str, y: QuantizedTensor,
-) -> NDArray[np.int8]:  # fmt: skip
-    """All 256 values through a graph, in ONNX Runtime."""
+    source: str, x: Tensor, target: str, y: Tensor,
+) -> Constant:  # fmt: skip
+    """All 256 values through a graph, in ONNX Runtime: a table whose name says between which tensors it leads."""
     shape = [1] * (len(x.shape) - 1)
-    dtypes = [helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype)) for tensor in (x, y)]
+    dtypes = [helper.np_dtype_to_tensor_dtype(np.dtype(tensor.format.storage)) for tensor in (x, y)]
     graph = helper.make_graph(
         nodes,
         "table",
@@ -158,7 +160,7 @@ def _run(
         [numpy_helper.from_array(np.asarray(value, order="C"), name) for name, value in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=list(opsets), ir_version=10)
-    values = (np.arange(_ENTRIES) - (0 if x.unsigned else 128)).astype(x.dtype)
+    values = np.array(x.format.stored, x.format.storage)
     try:
         session = open_session(model)
         table = run_session(session, [target], {source: values.reshape(*shape, -1)})[target].reshape(-1)
@@ -169,4 +171,4 @@ def _run(
                 raise Refused(f"for {value}, ONNX Runtime's result depends on the element's place in its tensor")
     except HostError as error:
         raise Refused(f"ONNX Runtime cannot make its table: {error}") from None
-    return (table.astype(np.int32) - (128 if y.unsigned else 0)).astype(np.int8)
+    return Constant(Tensor(f"{x.name} to {y.name}", table.shape, y.format, y.quantization), table)

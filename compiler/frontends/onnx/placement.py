@@ -8,8 +8,8 @@ a later stage would leave that reader a float input, and another rounding.
 from collections.abc import Collection, Iterable, Mapping
 
 import onnx_ir as ir
-from npukit.compiler.operators import Match, used_values
-from npukit.compiler.operators.base import is_quantiser
+from npukit.compiler.frontends.onnx.operators import Match, used_values
+from npukit.compiler.frontends.onnx.operators.base import is_quantiser
 
 __all__ = ["earliest_stages", "place_host"]
 

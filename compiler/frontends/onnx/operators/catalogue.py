@@ -1,15 +1,18 @@
-"""What the operators are, and what keeps a node from the accelerator: read from the matchers themselves."""
+"""What the operators are, and what keeps a node from the accelerator: read from the matchers and checks themselves."""
 
 import ast
+import builtins
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
-from npukit.compiler import tiling
-from npukit.compiler.operators import MATCHERS, base, unary
-from npukit.compiler.operators.unary import UNARY, match_unary
+from npukit.compiler import arithmetic, legality, tiling
+from npukit.compiler.frontends.onnx.operators import MATCHERS, base, unary
+from npukit.compiler.frontends.onnx.operators.unary import UNARY, match_unary
+from npukit.compiler.ir.operations import TensorOperation
+from npukit.compiler.legality import LEGALITY
 
 __all__ = ["OperatorEntry", "catalogue", "markdown"]
 
@@ -76,7 +79,8 @@ def _module(function: Callable) -> ModuleType:
 
 
 def _reasons(function: Callable, module: ModuleType, seen: set[Callable]) -> Iterator[str]:
-    """Messages of `Refused` in a function and in those of the compiler that it calls, in the order of its text."""
+    """Messages of `Refused` in a function, in those of the compiler that it calls, and in the checks of the operations
+    that a matcher makes, in the order of its text."""
     if function in seen:
         return
     seen.add(function)
@@ -85,7 +89,13 @@ def _reasons(function: Callable, module: ModuleType, seen: set[Callable]) -> Ite
     raised = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Assign)}
     is_problem = function.__name__.endswith("_problem")
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        made = None
+        if isinstance(node, ast.Name) and module not in (legality, arithmetic):
+            made = getattr(module, node.id, None)
+        check = LEGALITY.get(made) if inspect.isclass(made) and issubclass(made, TensorOperation) else None
+        if check is not None:
+            yield from _reasons(check, legality, seen)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id in ("Refused", "SeveralTensors") and isinstance(
                 node.args[0], (ast.JoinedStr, ast.Constant, ast.Call)
             ):
@@ -116,12 +126,16 @@ def _text(node: ast.expr, module: ModuleType) -> str:
         elif isinstance(part, ast.FormattedValue):
             # fmt: off
             names = [one.attr if isinstance(one, ast.Attribute) else one.id for one in ast.walk(part.value)
-                     if isinstance(one, ast.Attribute) or (isinstance(one, ast.Name) and one.id not in _FUNCTIONS)]
+                     if isinstance(one, ast.Attribute) or isinstance(one, ast.Name) and not _is_function(one)]
             # fmt: on
             name = names[0] if names else "value"
             parts.append(str(getattr(module, name)) if name.isupper() else f"{{{name}}}")
     return "".join(parts)
 
 
-_FUNCTIONS = {"len", "list", "max", "min", "float", "int"}
-_MODULES = {base, unary, tiling, *(_module(matcher) for matcher in MATCHERS.values())}
+def _is_function(name: ast.Name) -> bool:
+    """Whether a name says nothing about the value: of a built-in function, or a private one."""
+    return name.id.startswith("_") or hasattr(builtins, name.id)
+
+
+_MODULES = {base, unary, tiling, legality, arithmetic, *(_module(matcher) for matcher in MATCHERS.values())}

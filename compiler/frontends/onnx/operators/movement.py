@@ -1,24 +1,23 @@
 """Operators that move values: reshapes, concatenation, padding, cutting out, repetition."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
-from npukit.compiler.layers import ConcatLayer, CopyLayer, Layer, QuantizedTensor, ResizeLayer
-from npukit.compiler.operators.base import (
-    MAX_PAD,
+from npukit.compiler.errors import Refused
+from npukit.compiler.frontends.onnx.operators.base import (
     Context,
     Match,
-    Produced,
-    Refused,
     constant,
+    match_of,
     produced,
     same_parameters,
     source,
+    sources_of,
 )
-from npukit.compiler.operators.unary import requantising_table
-from npukit.compiler.tiling import elementwise_words, kernel_problem
+from npukit.compiler.frontends.onnx.operators.unary import requantising_table
+from npukit.compiler.ir.operations import Concatenation, Pad, Repeat, Reshape, Slice
+from npukit.compiler.ir.tensor import Tensor
 
 __all__ = ["match_concat", "match_pad", "match_reshape", "match_resize", "match_slice"]
 
@@ -27,17 +26,9 @@ def match_reshape(context: Context, node: ir.Node) -> Match:
     """Flatten, Reshape, Squeeze or Unsqueeze that moves nothing: NCHW to [batch, everything], or 1x1 images."""
     value, x = source(context, node.inputs[0])
     result = produced(context, node, clamp=False)
-    y = result.tensor
-    same_parameters(x, y, node.op_type)
-    match = Match(node, result.nodes, (value,), result.value, (x, replace(y, storage=x.name)), None, alias=True)
-    if x.view == y.view:
-        return match
-    if len(y.shape) != 2 or y.shape[0] != x.shape[0]:
-        raise Refused(f"shape {list(x.shape)} becomes {list(y.shape)}; [batch, everything else] is supported")
-    problem = kernel_problem(context.config, x.view[2:])
-    if problem is not None:  # a Gemm behind it is a convolution with the whole image as its kernel
-        raise Refused(f"an image of {x.view[2]}x{x.view[3]} is too large to be flattened in place: {problem}")
-    return match
+    same_parameters(x, result.tensor, node.op_type)
+    operation = Reshape(output=result.tensor.name, sources=sources_of(result.nodes), input=x.name)
+    return match_of(node, result, [value], [x], operation)
 
 
 def match_concat(context: Context, node: ir.Node) -> Match:
@@ -46,18 +37,13 @@ def match_concat(context: Context, node: ir.Node) -> Match:
     result = produced(context, node, clamp=False)
     y = result.tensor
     axis = _axes([node.attributes.get_int("axis", 0)], len(y.shape))[0]
-    size = context.config.array
-    if context.floats and axis == 1 and any(x.view[1] % size for _, x in found[:-1]):
-        counts = [x.view[1] for _, x in found]
-        raise Refused(f"parts of {counts} channels share words; multiples of {size} are supported in bf16")
-    tables = tuple(None if context.floats else requantising_table(x, y) for _, x in found)
-
-    def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
-        return ConcatLayer(node.name or "", node.op_type, tuple(x.name for _, x in found), y.name, axis, tables)
-
-    return Match(
-        node, result.nodes, tuple(value for value, _ in found), result.value, (*(x for _, x in found), y), build
-    )
+    tables = [None if context.floats else requantising_table(x, y) for _, x in found]
+    operation = Concatenation(
+        output=y.name, sources=sources_of(result.nodes), inputs=tuple(x.name for _, x in found),
+        tables=tuple(None if table is None else table.tensor.name for table in tables), axis=axis,
+    )  # fmt: skip
+    constants = [table for table in tables if table is not None]
+    return match_of(node, result, [value for value, _ in found], [x for _, x in found], operation, constants)
 
 
 def _integers(node: ir.Node, position: int, name: str) -> list[int] | None:
@@ -84,7 +70,7 @@ def _axes(axes: Sequence[int], dimensions: int) -> list[int]:
     return found
 
 
-def _image(x: QuantizedTensor, op: str) -> None:
+def _image(x: Tensor, op: str) -> None:
     if len(x.shape) != 4:
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {op} needs 4 (NCHW)")
 
@@ -109,10 +95,6 @@ def match_pad(context: Context, node: ir.Node) -> Match:
         before[axis], after[axis] = given[position], given[position + len(axes)]
     if tuple(size + low + high for size, low, high in zip(x.shape, before, after, strict=True)) != y.shape:
         raise Refused(f"padding {given} does not make {list(y.shape)} of {list(x.shape)}")
-    if any(before[:2] + after[:2]):
-        raise Refused(f"padding {given} concerns batch or channels; height and width are supported")
-    if max(before + after) > MAX_PAD:
-        raise Refused(f"padding {given} exceeds {MAX_PAD}")
     filled = node.inputs[2] if len(node.inputs) > 2 else None
     number = constant(filled) if filled is not None else np.array(node.attributes.get_float("value", 0.0))
     if number is None or number.size != 1:
@@ -120,13 +102,16 @@ def match_pad(context: Context, node: ir.Node) -> Match:
     fill = np.float32(number.reshape(-1)[0])
     if np.isnan(fill):
         raise Refused("its value is NaN")
-    if x.scale * 255 > float(np.finfo(np.float32).max):
-        raise Refused(f"the scale {x.scale:g} of {x.name} makes values beyond fp32")
-    if context.floats:
-        return _copy(node, result, value, x, (before[2], before[3]), 0, float(fill))
-    with np.errstate(over="ignore"):
-        pad = np.rint(fill / np.float32(x.scale)) + x.zero_point
-    return _copy(node, result, value, x, (before[2], before[3]), 0, int(np.clip(pad, -128, 127)))
+    if not context.floats:
+        with np.errstate(over="ignore"):
+            element = np.rint(fill / np.float32(x.scale)) + x.zero_point
+        stored = x.format.stored
+        fill = np.clip(element, stored.start, stored.stop - 1)
+    operation = Pad(
+        output=y.name, sources=sources_of(result.nodes), input=x.name, before=tuple(before), after=tuple(after),
+        value=float(fill) if context.floats else int(fill),
+    )  # fmt: skip
+    return match_of(node, result, [value], [x], operation)
 
 
 def match_slice(context: Context, node: ir.Node) -> Match:
@@ -153,25 +138,8 @@ def match_slice(context: Context, node: ir.Node) -> Match:
         )
     if tuple(end - start for start, end in zip(first, last, strict=True)) != y.shape:
         raise Refused(f"from {first} to {last} it does not make {list(y.shape)} of {list(x.shape)}")
-    if x.shape[0] != y.shape[0]:
-        raise Refused("it cuts the batch; height, width and channels are supported")
-    if first[1] % context.config.array:
-        raise Refused(f"its first channel {first[1]} is not a multiple of {context.config.array}, the array's size")
-    if context.floats and first[1] + y.view[1] < x.view[1] and y.view[1] % context.config.array:
-        raise Refused(
-            f"its {y.view[1]} channels end within a word of {context.config.array}, which bf16 does not support"
-        )
-    return _copy(node, result, value, x, (-first[2], -first[3]), first[1], 0)
-
-
-def _copy(
-    node: ir.Node, result: Produced, value: ir.Value, x: QuantizedTensor, offset: tuple[int, int], first_channel: int,
-    pad_value: float,
-) -> Match:  # fmt: skip
-    def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
-        return CopyLayer(node.name or "", node.op_type, (x.name,), result.tensor.name, offset, first_channel, pad_value)
-
-    return Match(node, result.nodes, (value,), result.value, (x, result.tensor), build)
+    operation = Slice(output=y.name, sources=sources_of(result.nodes), input=x.name, starts=tuple(first))
+    return match_of(node, result, [value], [x], operation)
 
 
 def _scales(context: Context, node: ir.Node) -> list[float] | None:
@@ -215,10 +183,5 @@ def match_resize(context: Context, node: ir.Node) -> Match:
     whole = scales is None or scales == [1.0, 1.0, *factors]
     if y.view != expected or min(factors) < 1 or not whole:
         raise Refused(f"shape {list(x.shape)} becomes {list(y.shape)}; whole factors of height and width are supported")
-    if factors[0] * factors[1] > elementwise_words(context.config):
-        raise Refused(f"each element becomes {factors[0]}x{factors[1]}, more than a tile holds")
-
-    def build(tensors: Mapping[str, QuantizedTensor]) -> Layer:
-        return ResizeLayer(node.name or "", node.op_type, (x.name,), y.name, factors)
-
-    return Match(node, result.nodes, (value,), result.value, (x, y), build)
+    operation = Repeat(output=y.name, sources=sources_of(result.nodes), input=x.name, factors=factors)
+    return match_of(node, result, [value], [x], operation)

@@ -3,12 +3,20 @@
 from collections.abc import Callable
 
 import onnx_ir as ir
-from npukit.compiler.operators.base import Context, Match, Refused, used_values
-from npukit.compiler.operators.binary import match_add, match_limits, match_mul
-from npukit.compiler.operators.conv import conv_macs, gemm_macs, match_conv, match_gemm, match_matmul
-from npukit.compiler.operators.movement import match_concat, match_pad, match_reshape, match_resize, match_slice
-from npukit.compiler.operators.pool import match_average, match_global_average, match_maxpool
-from npukit.compiler.operators.unary import UNARY, SeveralTensors, match_unary
+from npukit.compiler.errors import Refused
+from npukit.compiler.frontends.onnx.operators.base import Context, Match, used_values
+from npukit.compiler.frontends.onnx.operators.binary import match_add, match_limits, match_mul
+from npukit.compiler.frontends.onnx.operators.conv import conv_macs, gemm_macs, match_conv, match_gemm, match_matmul
+from npukit.compiler.frontends.onnx.operators.movement import (
+    match_concat,
+    match_pad,
+    match_reshape,
+    match_resize,
+    match_slice,
+)
+from npukit.compiler.frontends.onnx.operators.pool import match_average, match_global_average, match_maxpool
+from npukit.compiler.frontends.onnx.operators.unary import UNARY, SeveralTensors, match_unary
+from npukit.compiler.legality import check_operation
 
 __all__ = ["MATCHERS", "Context", "Match", "Refused", "macs_of", "match_node", "used_values"]
 
@@ -36,7 +44,7 @@ _FLOAT_NAMES = ", ".join(sorted({*MATCHERS, "Clip", "Relu"}))
 
 
 def match_node(context: Context, node: ir.Node) -> Match:
-    """The match of a node, by its own matcher or as the end of a chain that a table holds.
+    """The match of a node that the configuration can run, by its own matcher or as the end of a chain for a table.
 
     Raises:
         Refused: why it stays in ONNX Runtime.
@@ -44,17 +52,17 @@ def match_node(context: Context, node: ir.Node) -> Match:
     matcher = MATCHERS.get(node.op_type)
     if context.floats:
         if matcher is None and node.op_type in ("Relu", "Clip"):
-            return match_limits(context, node)
+            matcher = match_limits
         if matcher is None:
             raise Refused(f"operator {node.op_type} is not supported in bf16; supported are {_FLOAT_NAMES}")
-        return matcher(context, node)
+        return _legal(context, matcher(context, node))
     if matcher is None:
         if node.op_type not in UNARY:
             names = ", ".join(sorted({*MATCHERS, *UNARY}))
             raise Refused(f"operator {node.op_type} is not supported; supported are {names}")
         return match_unary(context, node)
     try:
-        return matcher(context, node)
+        return _legal(context, matcher(context, node))
     except Refused as reason:
         if node.op_type not in UNARY:
             raise
@@ -66,6 +74,11 @@ def match_node(context: Context, node: ir.Node) -> Match:
             if str(other) == str(reason):
                 raise reason from None
             raise Refused(f"{reason}; and as a table: {other}") from None
+
+
+def _legal(context: Context, match: Match) -> Match:
+    check_operation(context.config, match.graph, match.operation)
+    return match
 
 
 def macs_of(node: ir.Node) -> int:

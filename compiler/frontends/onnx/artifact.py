@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, fields
 
 import onnx
 import onnx_ir as ir
-from npukit.compiler.layers import Subgraph
-from npukit.compiler.operators import used_values
-from npukit.compiler.passes.partition import Partition, Reason
+from npukit.compiler.frontends.onnx.operators import used_values
+from npukit.compiler.frontends.onnx.partition import Partition, Reason
+from npukit.compiler.ir.graph import Graph
 from npukit.driver.host import overridable
 from npukit.isa import schema
 from npukit.isa.program import Program
@@ -65,7 +65,7 @@ def _read_offload(text: str) -> Offload:
 
 
 def build_artifact(
-    source: onnx.ModelProto, partition: Partition, subgraphs: Sequence[Subgraph], programs: Sequence[Program]
+    source: onnx.ModelProto, partition: Partition, subgraphs: Sequence[Graph], programs: Sequence[Program]
 ) -> onnx.ModelProto:
     """The source model with each subgraph's nodes replaced by one node that holds its program."""
     staying = set(partition.host)
@@ -94,7 +94,7 @@ def build_artifact(
 
 
 def _assemble(
-    source: onnx.ModelProto, partition: Partition, nodes: list[onnx.NodeProto], subgraphs: Sequence[Subgraph]
+    source: onnx.ModelProto, partition: Partition, nodes: list[onnx.NodeProto], subgraphs: Sequence[Graph]
 ) -> onnx.ModelProto:
     whole = ir.to_proto(partition.model)
     used = {value.name for node in partition.host for value in used_values(node)}
@@ -105,7 +105,7 @@ def _assemble(
     for subgraph in subgraphs:
         for name in (*subgraph.inputs, *subgraph.outputs):
             tensor = subgraph.tensors[name]
-            values[name] = helper.make_tensor_value_info(name, _TYPES[tensor.dtype], tensor.shape)
+            values[name] = helper.make_tensor_value_info(name, _TYPES[tensor.host_type], tensor.shape)
     dropped = {tensor.name for tensor in whole.graph.initializer} - (overridable(whole) & used)
     outside = {value.name for value in (*whole.graph.input, *whole.graph.output)}
     graph = helper.make_graph(

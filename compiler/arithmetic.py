@@ -1,0 +1,246 @@
+"""The numbers with which the machine computes an operation, so that it rounds as the operation says.
+
+Here alone the IR's quantisation meets the machine's: its elements are int8, so that a uint8 tensor has its top bit
+flipped and its zero point lowered by 128; scales become multipliers in fp32, in ONNX Runtime's order of roundings
+(docs/numerics.md).
+"""
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from npukit.compiler.errors import Refused
+from npukit.compiler.exact import float32_fma
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import (
+    Add,
+    AveragePool,
+    Convolution,
+    DepthwiseConvolution,
+    Elementwise,
+    FullyConnected,
+    GlobalAveragePool,
+    Limits,
+    MaxPool,
+    Multiply,
+)
+from npukit.compiler.ir.tensor import Constant, Tensor, four_dimensions
+from npukit.isa.formats import UINT8
+from npukit.isa.instructions import Operation
+from npukit.sim.bfloat16 import narrow
+from numpy.typing import NDArray
+
+__all__ = [
+    "border",
+    "channel_parameters",
+    "element",
+    "elementwise_constant",
+    "elementwise_descriptor",
+    "lookup_table",
+    "requantize_descriptor",
+    "sum_descriptor",
+    "weights_of",
+    "zero_point",
+]
+
+_UNSIGNED = 128
+"""By which a uint8 tensor's numbers are lowered on their way to the machine."""
+_LARGEST_RESULT = 2.0**30
+"""Half of what a whole number of 32 bits holds: so far away, roundings do not matter."""
+
+
+def zero_point(tensor: Tensor) -> int:
+    """A tensor's zero point on the machine."""
+    return tensor.zero_point - (_UNSIGNED if tensor.format is UINT8 else 0)
+
+
+def border(tensor: Tensor) -> float:
+    """What an element of padding is on the machine: 0, in the tensor's numbers."""
+    return 0.0 if tensor.format.floating else zero_point(tensor)
+
+
+def element(tensor: Tensor, value: float) -> float:
+    """A number of the tensor's format on the machine."""
+    return value - (_UNSIGNED if tensor.format is UINT8 else 0)
+
+
+def ratio(above: Iterable[NDArray | float], below: Iterable[float]) -> NDArray[np.float32]:
+    """A product of scales over another, each step rounded to fp32.
+
+    Raises:
+        Refused: when it is not a normal number, which the machine does not compute with.
+    """
+    one = np.float32(1)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        top, bottom = (reduce(np.multiply, (np.float32(v) for v in values), one) for values in (above, below))
+        found = np.asarray(top / bottom)
+    wrong = found[~(np.isfinite(found) & (found >= np.finfo(np.float32).tiny))].reshape(-1)
+    if wrong.size:
+        raise Refused(f"its scales make the factor {wrong[0]:g}, which is not a normal fp32 number")
+    return found
+
+
+def _machine_limits(tensor: Tensor, limits: Limits) -> dict[str, float]:
+    """Of a result as the machine holds it."""
+    if tensor.format.floating:
+        low, high = limits or (-np.inf, np.inf)
+        return {"low": low, "high": high}
+    shift = zero_point(tensor) - tensor.zero_point
+    low, high = limits or (tensor.format.stored.start, tensor.format.stored.stop - 1)
+    return {"low": low + shift, "high": high + shift}
+
+
+# ---- sums of products
+
+_WEIGHTS: WeakKeyDictionary[Constant, NDArray] = WeakKeyDictionary()
+"""Of constants that are in use: what they are on the machine, which several passes ask for."""
+
+
+def weights_of(constant: Constant) -> NDArray:
+    """Weights as the machine multiplies with them: int16 less their zero point, or bfloat16's bits as uint16."""
+    found = _WEIGHTS.get(constant)
+    if found is None:
+        found = _WEIGHTS[constant] = _weights(constant)
+    return found
+
+
+def _weights(constant: Constant) -> NDArray:
+    quantization = constant.tensor.quantization
+    if quantization is None:
+        return narrow(constant.data)
+    shape = [1] * constant.data.ndim
+    if quantization.axis is not None:
+        shape[quantization.axis] = len(quantization.zero_point)
+    zeros = np.array(quantization.zero_point, np.int16).reshape(shape)
+    return constant.data.astype(np.int16) - zeros
+
+
+def requantize_descriptor(graph: Graph, operation: Convolution | DepthwiseConvolution) -> dict[str, Any]:
+    """REQUANTIZE's fields, or DEPTHWISE's."""
+    y = graph.tensor(operation.output)
+    limits = _machine_limits(y, operation.limits)
+    return limits if y.format.floating else {"zero_point": zero_point(y), **limits}
+
+
+def channel_multiplier(
+    graph: Graph, operation: Convolution | DepthwiseConvolution | FullyConnected
+) -> NDArray[np.float32]:
+    """What sums are multiplied with, for each output channel or for all.
+
+    Raises:
+        Refused: for scales that make no multiplier.
+    """
+    x, y, weights = (graph.tensor(name) for name in (operation.input, operation.output, operation.weights))
+    assert weights.quantization is not None
+    alpha = 1.0 if isinstance(operation, DepthwiseConvolution) else operation.alpha
+    return ratio((alpha, x.scale, np.array(weights.quantization.scale, np.float32)), (y.scale,))
+
+
+def channel_parameters(graph: Graph, operation: Convolution | DepthwiseConvolution) -> tuple[NDArray, ...]:
+    """What REQUANTIZE or DEPTHWISE reads for each output channel, 32 bits each: the bias, in which the input's zero
+    point is (wrapping), and the multiplier; for floats the bias alone."""
+    x = graph.tensor(operation.input)
+    outputs = graph.tensor(operation.weights).shape[0]
+    bias = graph.constants[operation.bias].data if operation.bias is not None else None
+    if x.format.floating:
+        return (np.zeros(outputs, np.float32) if bias is None else np.ascontiguousarray(bias),)
+    weights = weights_of(graph.constants[operation.weights])
+    sums = weights.sum(axis=tuple(range(1, weights.ndim)), dtype=np.int64)
+    whole = np.zeros(outputs, np.int64) if bias is None else bias.astype(np.int64)
+    folded = (whole - zero_point(x) * sums).astype(np.uint32, casting="unsafe").view(np.int32)
+    return folded, np.broadcast_to(channel_multiplier(graph, operation), folded.shape)
+
+
+# ---- two sources
+
+
+def elementwise_descriptor(graph: Graph, operation: Elementwise) -> tuple[Operation, dict[str, Any]]:
+    """VECTOR's operation and the fields of its descriptor.
+
+    Raises:
+        Refused: for scales that make no multiplier, or results that ONNX Runtime wraps.
+    """
+    code = {Add: Operation.ADD, Multiply: Operation.MULTIPLY}[type(operation)]
+    a, b, y = (graph.tensor(name) for name in (operation.left, operation.right, operation.output))
+    if y.format.floating:
+        return code, _machine_limits(y, operation.limits)
+    values: dict[str, Any] = {}
+    if isinstance(operation, Add):
+        ra, rb = (np.float32(ratio((side.scale,), (y.scale,))) for side in (a, b))
+        _check_magnitude(256 * (float(ra) + float(rb)))
+        # ONNX Runtime's constant: F = zc - fma(ra, za, rb * zb), each step in fp32
+        inner = float32_fma(float(ra), a.zero_point, float(rb * np.float32(b.zero_point)))
+        values = {"ra": ra, "rb": rb, "offset": np.float32(y.zero_point) - inner}
+    else:
+        multiplier = np.float32(ratio((a.scale, b.scale), (y.scale,)))
+        _check_magnitude(256 * 256 * float(multiplier))
+        values = {
+            "multiplier": multiplier,
+            "a_zero_point": a.zero_point,
+            "b_zero_point": b.zero_point,
+            "out_zero_point": y.zero_point,
+        }
+    unsigned = {f"{name}_unsigned": one.format is UINT8 for name, one in (("a", a), ("b", b), ("out", y))}
+    stored = y.format.stored
+    low, high = operation.limits or (stored.start, stored.stop - 1)  # numbers as the framework has them
+    return code, {**values, "low": low, "high": high, **unsigned}
+
+
+def _check_magnitude(most: float) -> None:
+    """Refuse results that, before they are limited, may not be whole numbers of 32 bits.
+
+    ONNX Runtime converts them to such numbers first (CVTPS2DQ), and what is too large becomes the least of all.
+    """
+    if most >= _LARGEST_RESULT:
+        raise Refused(
+            f"its scales make results up to {most:g} before they are limited; ONNX Runtime wraps what is too "
+            f"large, and less than {_LARGEST_RESULT:g} is supported"
+        )
+
+
+def elementwise_constant(constant: Constant, result: Tensor) -> NDArray:
+    """A constant operand as the machine has it, NCHW: its channels are repeated, for lanes cannot be."""
+    missing = len(result.shape) - constant.data.ndim
+    shape = four_dimensions((1,) * missing + constant.data.shape)
+    full = np.broadcast_to(constant.data.reshape(shape), (shape[0], result.view[1], *shape[2:]))
+    return np.ascontiguousarray(_machine_elements(constant.tensor, full))
+
+
+def _machine_elements(tensor: Tensor, values: NDArray) -> NDArray:
+    if tensor.format.floating:
+        return narrow(values)
+    return (values ^ np.uint8(_UNSIGNED)).view(np.int8) if tensor.format is UINT8 else values
+
+
+def lookup_table(constant: Constant) -> NDArray[np.int8]:
+    """Entries for the machine's numbers -128 to 127."""
+    return np.ascontiguousarray(_machine_elements(constant.tensor, constant.data))
+
+
+# ---- averages
+
+
+def sum_descriptor(
+    graph: Graph, operation: AveragePool | GlobalAveragePool, positions: int, count: int
+) -> dict[str, Any]:
+    """SUM's fields for windows of so many positions, of which `count` make the average.
+
+    Raises:
+        Refused: for scales that make no multiplier.
+    """
+    x, y = graph.tensor(operation.input), graph.tensor(operation.output)
+    limits = _machine_limits(y, operation.limits)
+    if y.format.floating:
+        return {**limits, "multiplier": np.float32(1) / np.float32(count)}
+    multiplier = np.float32(ratio((x.scale,), (y.scale, count)))
+    return {**limits, "zero_point": zero_point(y), "bias": -zero_point(x) * positions, "multiplier": multiplier}
+
+
+def window_border(graph: Graph, operation: Convolution | DepthwiseConvolution | MaxPool | AveragePool) -> float:
+    """What lies around the image on the machine: 0 in the tensor's numbers, or for a maximum the least."""
+    x = graph.tensor(operation.input)
+    if isinstance(operation, MaxPool):
+        return -np.inf if x.format.floating else -_UNSIGNED
+    return border(x)

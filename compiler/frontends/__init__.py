@@ -1,0 +1,1 @@
+"""Front ends: models of frameworks become graphs of the IR."""

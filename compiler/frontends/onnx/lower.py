@@ -1,0 +1,94 @@
+"""lower: the matches of each accelerated part become a graph of the IR."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from npukit.compiler.frontends.onnx.operators import Match, used_values
+from npukit.compiler.frontends.onnx.partition import Partition
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import Reinterpret, TensorOperation, operands_of
+from npukit.compiler.ir.tensor import Constant, Tensor
+
+__all__ = ["LowerPass"]
+
+
+@dataclass(frozen=True)
+class LowerPass:
+    """A graph of each accelerated part."""
+
+    name = "lower"
+
+    def run(self, partition: Partition) -> tuple[Graph, ...]:
+        """One graph per accelerated part, in the order of execution."""
+        outside = {value.name for value in partition.model.graph.outputs}
+        for node in partition.host:
+            outside.update(value.name for value in used_values(node))
+        graphs = []
+        for index, matches in enumerate(partition.subgraphs):
+            others = {
+                value.name
+                for number, group in enumerate(partition.subgraphs)
+                if number != index
+                for match in group
+                for value in match.inputs
+            }
+            graphs.append(_graph(f"npukit_{index}", matches, outside | others))
+        return tuple(graphs)
+
+
+def _graph(name: str, matches: tuple[Match, ...], used_outside: set[str | None]) -> Graph:
+    tensors: dict[str, Tensor] = {}
+    constants: dict[str, Constant] = {}
+    operations: list[TensorOperation] = []
+    taken = {one for match in matches for one in match.graph.tensors}
+    taken.update(value.name or "" for match in matches for value in match.inputs)
+    for match in matches:
+        for value, read in zip(match.inputs, match.reads, strict=True):
+            given = match.graph.tensors[read]
+            known = tensors.setdefault(value.name or "", replace(given, name=value.name or ""))
+            if read not in tensors:  # the same numbers under another quantisation
+                tensors[read] = given
+                operations.append(Reinterpret(output=read, sources=match.operation.sources, input=known.name))
+        renamed = {one: _named(constant, taken, constants) for one, constant in match.graph.constants.items()}
+        result = match.operation.output
+        tensors[result] = match.graph.tensors[result]
+        operations.append(_with_operands(match.operation, renamed))
+    made = [operation.output for operation in operations]
+    needed = {value.name for match in matches for value in match.inputs}
+    return Graph(
+        name=name,
+        operations=tuple(operations),
+        tensors=tensors,
+        constants=constants,
+        inputs=tuple(one for one in tensors if one in needed and one not in made),
+        outputs=tuple(one for one in made if one in used_outside),
+    )
+
+
+def _named(constant: Constant, tensors: Collection[str], constants: dict[str, Constant]) -> str:
+    """Put a constant among others, under its name or one like it that nothing else has."""
+    name = constant.tensor.name
+    while name in tensors or name in constants and not _same(constants[name], constant):
+        name += "_"
+    constants.setdefault(name, Constant(replace(constant.tensor, name=name), constant.data))
+    return name
+
+
+def _same(one: Constant, other: Constant) -> bool:
+    facts = [(two.tensor.shape, two.tensor.format, two.tensor.quantization) for two in (one, other)]
+    return facts[0] == facts[1] and (one.data is other.data or np.array_equal(one.data, other.data))
+
+
+def _with_operands(operation: TensorOperation, renamed: dict[str, str]) -> TensorOperation:
+    if all(old == new for old, new in renamed.items()):
+        return operation
+    changes: dict[str, Any] = {}
+    for field in operands_of(type(operation)):
+        value = getattr(operation, field)
+        if isinstance(value, tuple):
+            changes[field] = tuple(None if one is None else renamed.get(one, one) for one in value)
+        else:
+            changes[field] = renamed.get(value, value)
+    return replace(operation, **changes)

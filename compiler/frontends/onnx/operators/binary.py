@@ -1,0 +1,107 @@
+"""Add and Mul of two tensors, of which one may be constant or be repeated along rows and columns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+from npukit.compiler.errors import Refused
+from npukit.compiler.frontends.onnx.operators.base import (
+    Context,
+    Match,
+    Produced,
+    constant,
+    dequantized,
+    float_tensor,
+    limits_of,
+    match_of,
+    produced,
+    quantization_of,
+    source,
+    sources_of,
+)
+from npukit.compiler.ir.operations import Add, Clamp, Elementwise, Multiply
+from npukit.compiler.ir.tensor import Constant, Tensor
+from npukit.isa.formats import FLOAT32, FORMATS
+
+__all__ = ["match_add", "match_limits", "match_mul"]
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """An activation and the value that holds it, or a constant."""
+
+    tensor: Tensor
+    value: ir.Value | None = None
+    constant: Constant | None = None
+
+
+def match_add(context: Context, node: ir.Node) -> Match:
+    """Add of two tensors, one of which may be constant, or repeat along batch, height or width."""
+    return _match(context, node, Add, "QLinearAdd")
+
+
+def match_mul(context: Context, node: ir.Node) -> Match:
+    """Mul of two tensors, one of which may be constant, or repeat along batch, height or width."""
+    return _match(context, node, Multiply, "QLinearMul")
+
+
+def match_limits(context: Context, node: ir.Node) -> Match:
+    """Relu or Clip by itself, in bf16: a product with 1, limited."""
+    value, x = source(context, node.inputs[0])
+    limits = limits_of(node)
+    if limits is None:
+        raise Refused("its limits are not constant")
+    result = Produced((node,), node.outputs[0], float_tensor(node.outputs[0]))
+    operation = Clamp(output=result.tensor.name, sources=sources_of(result.nodes), input=x.name, limits=limits)
+    return match_of(node, result, [value], [x], operation)
+
+
+def _match(context: Context, node: ir.Node, kind: type[Elementwise], operator: str) -> Match:
+    result = produced(context, node, (operator,))
+    y = result.tensor
+    operands = [_operand(context, value, y) for value in node.inputs[:2]]
+    # where the first operand is one number along the innermost dimension, ONNX Runtime swaps the two
+    innermost = max((axis for axis in range(len(y.shape)) if y.shape[axis] > 1), default=len(y.shape) - 1)
+    if _aligned(operands[0].tensor.shape, len(y.shape))[innermost] < y.shape[innermost]:
+        operands.reverse()
+    left, right = operands
+    operation = kind(
+        output=y.name, sources=sources_of(result.nodes), left=left.tensor.name, right=right.tensor.name,
+        limits=result.limits,
+    )  # fmt: skip
+    values = [one.value for one in operands if one.value is not None]
+    tensors = [one.tensor for one in operands if one.value is not None]
+    constants = [one.constant for one in operands if one.constant is not None]
+    return match_of(node, result, values, tensors, operation, constants)
+
+
+def _aligned(shape: Sequence[int], dimensions: int) -> tuple[int, ...]:
+    """A shape with the dimensions that it lacks, of 1, before its own."""
+    return (1,) * (dimensions - len(shape)) + tuple(shape)
+
+
+def _operand(context: Context, value: ir.Value | None, y: Tensor) -> _Operand:
+    found = None if context.floats else dequantized(value)
+    raw = constant(value if context.floats else found.value if found is not None else None)
+    if raw is None:
+        read, tensor = source(context, value)
+        if len(tensor.shape) != len(y.shape):
+            raise Refused(f"input {tensor.name} has {len(tensor.shape)} dimensions and the result {len(y.shape)}")
+        return _Operand(tensor, read)
+    assert value is not None
+    name = value.name if found is None else found.value.name
+    if found is not None and found.scale.size != 1:
+        raise Refused(f"constant {name} is quantised per channel; per tensor is supported")
+    if raw.dtype not in ((np.float32,) if context.floats else (np.int8, np.uint8)):
+        raise Refused(
+            f"constant {name} is {raw.dtype}; {'float32' if context.floats else 'int8 or uint8'} is supported"
+        )
+    if raw.ndim > len(y.shape) or not raw.size:
+        raise Refused(f"constant {name} has the shape {list(raw.shape)} and the result {list(y.shape)}")
+    if found is None:
+        tensor = Tensor(value.name or "", raw.shape, FLOAT32)
+    else:
+        quantization = quantization_of(found.scale, found.zero_point)
+        tensor = Tensor(value.name or "", raw.shape, FORMATS[raw.dtype.name], quantization)
+    return _Operand(tensor, constant=Constant(tensor, raw))

@@ -1,0 +1,174 @@
+"""Conv, Gemm and MatMul: products with weights that are constant."""
+
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+from npukit.compiler.errors import Refused
+from npukit.compiler.frontends.onnx.operators.base import (
+    Context,
+    Match,
+    constant,
+    dequantized,
+    match_of,
+    produced,
+    quantization_of,
+    source,
+    sources_of,
+    window_of,
+)
+from npukit.compiler.ir.operations import Convolution, FullyConnected
+from npukit.compiler.ir.tensor import Constant, Tensor
+from npukit.isa.formats import FLOAT32, FORMATS, INT32
+from numpy.typing import NDArray
+
+__all__ = ["conv_macs", "gemm_macs", "match_conv", "match_gemm", "match_matmul"]
+
+
+def conv_macs(node: ir.Node) -> int:
+    """Multiplications of a Conv, padding not counted apart."""
+    out, weights = node.outputs[0].shape, node.inputs[1]
+    if out is None or weights is None or weights.shape is None:
+        return 0
+    return prod(int(dim) for dim in out.numpy()) * prod(int(dim) for dim in weights.shape.numpy()[1:])
+
+
+def gemm_macs(node: ir.Node) -> int:
+    """Multiplications of a Gemm or MatMul."""
+    out, a = node.outputs[0].shape, node.inputs[0]
+    if out is None or a is None or a.shape is None:
+        return 0
+    inner = a.shape.numpy()[0 if node.attributes.get_int("transA", 0) else -1]
+    return prod(int(dim) for dim in out.numpy()) * int(inner)
+
+
+def _weights(context: Context, value: ir.Value | None, dimensions: int, channel_axis: int) -> Constant:
+    """A constant as the framework has it, quantised for each output channel or as a whole, or float32."""
+    found = None if context.floats else dequantized(value)
+    raw = constant(value if context.floats else found.value if found is not None else None)
+    name = _name(value if found is None else found.value)
+    if raw is None and not context.floats:
+        raise Refused(f"weights {name} are not a constant that a DequantizeLinear dequantises")
+    if context.floats and (raw is None or raw.dtype != np.float32):
+        raise Refused(f"weights {name} are not a float32 constant")
+    assert raw is not None
+    if found is not None and raw.dtype not in (np.int8, np.uint8):
+        raise Refused(f"weights {name} are {raw.dtype}; int8 or uint8 is supported")
+    if raw.ndim != dimensions:
+        raise Refused(f"weights {name} have {raw.ndim} dimensions; {dimensions} are supported")
+    if found is None:
+        return Constant(Tensor(_name(value), raw.shape, FLOAT32), raw)
+    axis = None
+    if found.scale.size > 1:
+        if not -raw.ndim <= found.axis < raw.ndim or found.axis % raw.ndim != channel_axis:
+            raise Refused(f"weights {name} have scales along axis {found.axis}, not {channel_axis}")
+        if found.scale.size != raw.shape[channel_axis]:
+            raise Refused(f"weights {name} of shape {list(raw.shape)} have {found.scale.size} scales")
+        axis = channel_axis
+    quantization = quantization_of(found.scale, found.zero_point, axis)
+    return Constant(Tensor(_name(value), raw.shape, FORMATS[raw.dtype.name], quantization), raw)
+
+
+def _bias(context: Context, node: ir.Node, channels: int, dimensions: int) -> Constant | None:
+    """One number for each output; that of a matrix, whose weights have two dimensions, is broadcast."""
+    value = node.inputs[2] if len(node.inputs) > 2 else None
+    if value is None:
+        return None
+    name = _name(value)
+    if context.floats:
+        raw = constant(value)
+        if raw is None or raw.dtype != np.float32:
+            raise Refused(f"bias {name} is not a float32 constant")
+    else:
+        found = dequantized(value)
+        if found is None or (raw := constant(found.value)) is None or raw.dtype != np.int32:
+            raise Refused(f"bias {name} is not a constant int32 that a DequantizeLinear dequantises")
+    broadcast = dimensions == 2 and raw.size in (1, channels) and all(dim == 1 for dim in raw.shape[:-1])
+    if raw.shape != (channels,) and not broadcast:
+        raise Refused(f"bias {name} of shape {list(raw.shape)} is not one number for each of {channels} outputs")
+    whole: NDArray = np.ascontiguousarray(np.broadcast_to(raw.reshape(-1), (channels,)))
+    own = _name(value) if raw.shape == whole.shape else f"{_name(value)} of {node.name}"
+    return Constant(Tensor(own, (channels,), FLOAT32 if context.floats else INT32), whole)
+
+
+def _name(value: ir.Value | None) -> str:
+    return (value.name if value is not None else None) or "(absent)"
+
+
+def match_conv(context: Context, node: ir.Node) -> Match:
+    """A two-dimensional Conv of any number of groups."""
+    value, x = source(context, node.inputs[0])
+    if len(x.shape) != 4:
+        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; Conv needs 4 (NCHW)")
+    weights = _weights(context, node.inputs[1], 4, 0)
+    bias = _bias(context, node, weights.tensor.shape[0], 4)
+    groups = _groups(node, x, weights.tensor)
+    result = produced(context, node, ("QLinearConv",))
+    kernel = weights.tensor.shape[2:]
+    if list(node.attributes.get_ints("kernel_shape") or kernel) != list(kernel):
+        raise Refused(f"its kernel_shape is not that of its weights, {list(weights.tensor.shape)}")
+    window = window_of(node, x, result.tensor, kernel)
+    operation = Convolution(
+        output=result.tensor.name,
+        sources=sources_of(result.nodes),
+        input=x.name,
+        weights=weights.tensor.name,
+        bias=None if bias is None else bias.tensor.name,
+        strides=window.strides,
+        pads=window.pads,
+        dilations=window.dilations,
+        groups=groups,
+        limits=result.limits,
+    )
+    return match_of(node, result, [value], [x], operation, [weights] if bias is None else [weights, bias])
+
+
+def _groups(node: ir.Node, x: Tensor, weights: Tensor) -> int:
+    """The number of a Conv's groups, which divides its channels, and gives each what its weights take."""
+    groups = node.attributes.get_int("group", 1)
+    outer, inner = weights.shape[:2]
+    if groups < 1 or outer % groups or x.shape[1] != inner * groups:
+        raise Refused(
+            f"weights of shape {list(weights.shape)} in {groups} groups do not fit {x.shape[1]} input channels"
+        )
+    return groups
+
+
+def match_gemm(context: Context, node: ir.Node) -> Match:
+    """A Gemm with constant weights: a convolution whose kernel is the whole (flattened) image."""
+    beta = node.attributes.get_float("beta", 1.0)
+    if beta != 1.0 and len(node.inputs) > 2 and node.inputs[2] is not None:
+        raise Refused(f"beta is {beta}; 1 is supported")
+    if node.attributes.get_int("transA", 0):
+        raise Refused("transA is 1; 0 is supported")
+    alpha = node.attributes.get_float("alpha", 1.0)
+    return _product(context, node, "QGemm", bool(node.attributes.get_int("transB", 0)), alpha)
+
+
+def match_matmul(context: Context, node: ir.Node) -> Match:
+    """A MatMul of a matrix and constant weights."""
+    return _product(context, node, "QLinearMatMul", False, 1.0)
+
+
+def _product(context: Context, node: ir.Node, operator: str, transposed: bool, alpha: float) -> Match:
+    value, x = source(context, node.inputs[0])
+    if len(x.shape) != 2:
+        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {node.op_type} needs 2")
+    weights = _weights(context, node.inputs[1], 2, 0 if transposed else 1)
+    inputs, outputs = weights.tensor.shape[::-1] if transposed else weights.tensor.shape
+    bias = _bias(context, node, outputs, 2)
+    result = produced(context, node, (operator,))
+    y = result.tensor
+    if y.shape != (x.shape[0], outputs) or inputs != x.shape[1]:
+        raise Refused(f"input {list(x.shape)} and weights {[inputs, outputs]} do not make {list(y.shape)}")
+    operation = FullyConnected(
+        output=y.name,
+        sources=sources_of(result.nodes),
+        input=x.name,
+        weights=weights.tensor.name,
+        bias=None if bias is None else bias.tensor.name,
+        transposed=transposed,
+        alpha=alpha,
+        limits=result.limits,
+    )
+    return match_of(node, result, [value], [x], operation, [weights] if bias is None else [weights, bias])

@@ -1,0 +1,112 @@
+"""Tensors: shape, number format, quantisation and place in memory, each a fact of its own."""
+
+from dataclasses import dataclass, field
+
+from npukit.isa.formats import NumberFormat
+from npukit.isa.layout import Layout
+from numpy.typing import NDArray
+
+__all__ = ["Constant", "MemoryLayout", "Quantization", "Tensor", "four_dimensions"]
+
+FourDimensions = tuple[int, int, int, int]
+
+
+def four_dimensions(shape: tuple[int, ...]) -> FourDimensions:
+    """A shape of 4, 2 or fewer dimensions as NCHW: two are batch and channels."""
+    if len(shape) == 4:
+        return shape[0], shape[1], shape[2], shape[3]
+    batch, channels = (1,) * (2 - len(shape)) + shape
+    return batch, channels, 1, 1
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """Real numbers of whole ones: (number - zero_point) * scale.
+
+    Attributes:
+        scale: one number, or one for each index along `axis`; each is a float32.
+        zero_point: as many numbers, in the tensor's own format.
+        axis: of the tensor, or None where there is one scale.
+    """
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
+class MemoryLayout:
+    """How a tensor lies in the accelerator's memory.
+
+    Attributes:
+        storage: the tensor in whose memory it lies: itself, or the one that a reshape took it from.
+        view: its dimensions there, NCHW.
+        host: how the host lays it out, where that is not in words of channels, row by row.
+    """
+
+    storage: str
+    view: FourDimensions
+    host: Layout | None = None
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What is known of a tensor, whose name is its own in a graph.
+
+    Attributes:
+        name: as in the model.
+        shape: as in the model.
+        format: of its elements. An activation of BFLOAT16 is float32 on the host.
+        quantization: None where elements stand for themselves.
+        layout: None until one is assigned: then it lies in memory of its own.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    format: NumberFormat
+    quantization: Quantization | None = None
+    layout: MemoryLayout | None = field(default=None)
+
+    @property
+    def scale(self) -> float:
+        """Of a tensor with one scale, or 1 where there is none."""
+        if self.quantization is None:
+            return 1.0
+        (scale,) = self.quantization.scale
+        return scale
+
+    @property
+    def zero_point(self) -> int:
+        """Of a tensor with one zero point, or 0 where there is none."""
+        if self.quantization is None:
+            return 0
+        (zero_point,) = self.quantization.zero_point
+        return zero_point
+
+    @property
+    def host_type(self) -> str:
+        """The framework's element type."""
+        return "float32" if self.format.floating else self.format.name
+
+    @property
+    def storage(self) -> str:
+        """The tensor in whose memory it lies."""
+        return self.name if self.layout is None else self.layout.storage
+
+    @property
+    def view(self) -> FourDimensions:
+        """Its dimensions in memory, NCHW."""
+        return four_dimensions(self.shape) if self.layout is None else self.layout.view
+
+    @property
+    def folded(self) -> Layout | None:
+        """How the host lays it out, where it has a layout of its own."""
+        return None if self.layout is None else self.layout.host
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A tensor whose elements are known; `data` has its shape and its format's storage."""
+
+    tensor: Tensor
+    data: NDArray

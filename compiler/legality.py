@@ -1,0 +1,246 @@
+"""Which operations a configuration can run, and the reason when it cannot. The limits are the instructions' own."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from npukit.compiler.arithmetic import channel_multiplier, elementwise_descriptor, sum_descriptor, weights_of
+from npukit.compiler.errors import Refused
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import (
+    Add,
+    AveragePool,
+    Concatenation,
+    Convolution,
+    Elementwise,
+    FullyConnected,
+    GlobalAveragePool,
+    MaxPool,
+    Multiply,
+    Pad,
+    Repeat,
+    Reshape,
+    Rounding,
+    Slice,
+    TensorOperation,
+)
+from npukit.compiler.limits import MAX_COLUMN_STRIDE, MAX_PAD, MAX_STEP, MAX_STRIDE
+from npukit.compiler.tiling import (
+    average_window,
+    depthwise_blocks,
+    elementwise_words,
+    kernel_problem,
+    window_counts,
+    window_problem,
+)
+from npukit.isa.config import NpuConfig
+
+__all__ = ["LEGALITY", "check_operation", "is_depthwise"]
+
+
+def check_operation(config: NpuConfig, graph: Graph, operation: TensorOperation) -> None:
+    """Whether the machine can run an operation.
+
+    Raises:
+        Refused: it cannot; the message is the constraint and the value that broke it.
+    """
+    rounding = getattr(operation, "rounding", Rounding.ONNXRUNTIME)
+    if rounding is not Rounding.ONNXRUNTIME:
+        raise Refused(f"it rounds as {rounding} does; onnxruntime is supported")
+    check = LEGALITY.get(type(operation))
+    if check is not None:
+        check(config, graph, operation)
+
+
+def is_depthwise(config: NpuConfig, graph: Graph, operation: Convolution) -> bool:
+    """Whether VECTOR's windows can compute a convolution, each channel by itself."""
+    x, weights = graph.tensor(operation.input), graph.constants[operation.weights]
+    kernel = graph.kernel(operation)
+    return (
+        1 < operation.groups == weights.tensor.shape[0] == x.view[1]
+        and window_problem(config, kernel, operation.strides, operation.dilations) is None
+        and depthwise_blocks(config, kernel) > 0
+        and (x.format.floating or -128 <= (values := weights_of(weights)).min() <= values.max() <= 127)
+    )
+
+
+def _check_pads(pads: tuple[int, ...]) -> None:
+    if max(pads) > MAX_PAD:
+        raise Refused(f"padding {list(pads)} exceeds {MAX_PAD}")
+
+
+def _convolution(config: NpuConfig, graph: Graph, operation: Convolution) -> None:
+    strides, dilations, groups = operation.strides, operation.dilations, operation.groups
+    kernel = graph.kernel(operation)
+    _check_pads(operation.pads)
+    if strides[1] > MAX_COLUMN_STRIDE or dilations[1] * kernel[1] > MAX_STRIDE:
+        raise Refused(f"stride {list(strides)} or dilation {list(dilations)} exceeds the address fields")
+    x = graph.tensor(operation.input)
+    if not x.format.floating:
+        channel_multiplier(graph, operation)
+    if is_depthwise(config, graph, operation):
+        return
+    problem = kernel_problem(config, kernel, dilations)
+    if problem is not None:
+        raise Refused(f"{problem}: use a larger configuration")
+    shape = graph.tensor(operation.weights).shape
+    sizes = shape[1], shape[0] // groups
+    if x.format.floating and groups > 1 and any(size % config.array for size in sizes):
+        # a product with a zero outside of the group is no zero where the other factor is infinite
+        raise Refused(
+            f"groups of {sizes[0]} and {sizes[1]} channels share words; multiples of {config.array} are "
+            "supported in bf16"
+        )
+
+
+def _fully_connected(config: NpuConfig, graph: Graph, operation: FullyConnected) -> None:
+    x = graph.tensor(operation.input)
+    if not x.format.floating:
+        channel_multiplier(graph, operation)
+    elif operation.alpha != 1.0:
+        raise Refused(f"alpha is {operation.alpha}; 1 is supported in bf16")
+
+
+def _elementwise(config: NpuConfig, graph: Graph, operation: Elementwise) -> None:
+    y = graph.tensor(operation.output)
+    shapes = [(1,) * (len(y.shape) - len(shape)) + shape for shape in map(_shape_of(graph), operation.operands)]
+    if graph.tensors.keys().isdisjoint(operation.operands):
+        raise Refused("both of its inputs are constant")
+    channels = 1
+    for position, name in enumerate(operation.operands):
+        if name in graph.tensors and shapes[position][channels] != y.shape[channels]:
+            raise Refused(f"input {list(shapes[position])} repeats along channels; only a constant may")
+    repeated = [shape[:channels] + (y.shape[channels],) + shape[channels + 1 :] for shape in shapes]
+    if y.shape not in repeated:
+        raise Refused(f"inputs {list(shapes[0])} and {list(shapes[1])} both repeat; one must have the result's shape")
+    elementwise_descriptor(graph, operation)
+
+
+def _shape_of(graph: Graph) -> Callable[[str], tuple[int, ...]]:
+    return lambda name: graph.tensor(name).shape
+
+
+def _max_pool(config: NpuConfig, graph: Graph, operation: MaxPool) -> None:
+    _check_pads(operation.pads)
+    problem = window_problem(config, operation.kernel, operation.strides, operation.dilations)
+    if problem is not None:
+        raise Refused(problem)
+
+
+def _average_pool(config: NpuConfig, graph: Graph, operation: AveragePool) -> None:
+    _check_pads(operation.pads)
+    strides = operation.strides
+    if strides[1] > MAX_STEP:
+        raise Refused(f"stride {list(strides)} exceeds {MAX_STEP}")
+    problem = window_problem(config, operation.kernel, strides, (1, 1))
+    if problem is not None:
+        raise Refused(problem)
+    x, y = graph.tensor(operation.input), graph.tensor(operation.output)
+    rows, columns = (set(window_counts(operation, axis, x, y)) for axis in (0, 1))
+    for count in sorted({one * other for one in rows for other in columns}):
+        sum_descriptor(graph, operation, operation.kernel[0] * operation.kernel[1], count)
+        if not x.format.floating:
+            _check_average(x.scale, y.scale, count)
+
+
+def _check_average(x_scale: float, y_scale: float, count: int) -> None:
+    """Refuse windows whose exact average lies closer to a tie than ONNX Runtime's float sum is exact.
+
+    ONNX Runtime adds `count` dequantised numbers in fp32, in an order of its own, divides, and rounds. With u =
+    2**-24 the sum's relative error is below (count + 4) u of the sum of the magnitudes (Higham, "Accuracy and
+    Stability of Numerical Algorithms", 2002, section 4.2). Where the scales are powers of two and so is the
+    count, nothing is rounded before the end.
+    """
+    if all(np.frexp(number)[0] == 0.5 for number in (x_scale, y_scale, count)):
+        return
+    sums = np.arange(-255 * count, 255 * count + 1, dtype=np.float64)
+    exact = sums * x_scale / (count * y_scale)
+    tie = np.abs(np.abs(exact - np.floor(exact)) - 0.5)
+    inside = np.abs(exact) < 300  # beyond, all is clamped
+    error = (count + 4) * 2.0**-24 * 255 * x_scale / y_scale
+    if (tie[inside] <= error).any():
+        raise Refused(
+            f"averages of {count} elements from scale {x_scale:g} to {y_scale:g} can lie on the boundary between two "
+            "results, where ONNX Runtime's sum of floats decides by its rounding"
+        )
+
+
+def _global_average_pool(config: NpuConfig, graph: Graph, operation: GlobalAveragePool) -> None:
+    x = graph.tensor(operation.input)
+    height, width = x.view[2:]
+    most = average_window(config)
+    rows, columns = -(-height // most), -(-width // most)
+    windows = rows * columns
+    if max(rows, columns) > most:  # the sums of sums lie beside them
+        windows += -(-rows // most) * -(-columns // most)
+    if windows > config.acc_depth:
+        raise Refused(f"an image of {height}x{width} makes {windows} partial sums; acc_depth is {config.acc_depth}")
+    multiplier = sum_descriptor(graph, operation, height * width, height * width)["multiplier"]
+    if not x.format.floating and not 2.0**-32 <= multiplier < 256:  # see MlasQLinearGlobalAveragePool
+        raise Refused(f"its scales make the factor {multiplier:g}; ONNX Runtime takes 2**-32 to below 256")
+
+
+def _concatenation(config: NpuConfig, graph: Graph, operation: Concatenation) -> None:
+    parts = [graph.tensor(name) for name in operation.inputs]
+    counts = [part.view[1] for part in parts]
+    if parts[0].format.floating and operation.axis == 1 and any(count % config.array for count in counts[:-1]):
+        raise Refused(f"parts of {counts} channels share words; multiples of {config.array} are supported in bf16")
+
+
+def _pad(config: NpuConfig, graph: Graph, operation: Pad) -> None:
+    x = graph.tensor(operation.input)
+    given = [*operation.before, *operation.after]
+    if any(operation.before[:2] + operation.after[:2]):
+        raise Refused(f"padding {given} concerns batch or channels; height and width are supported")
+    if max(given) > MAX_PAD:
+        raise Refused(f"padding {given} exceeds {MAX_PAD}")
+    if x.scale * 255 > float(np.finfo(np.float32).max):
+        raise Refused(f"the scale {x.scale:g} of {x.name} makes values beyond fp32")
+
+
+def _slice(config: NpuConfig, graph: Graph, operation: Slice) -> None:
+    x, y = graph.tensor(operation.input), graph.tensor(operation.output)
+    first = operation.starts[1]
+    if x.shape[0] != y.shape[0]:
+        raise Refused("it cuts the batch; height, width and channels are supported")
+    if first % config.array:
+        raise Refused(f"its first channel {first} is not a multiple of {config.array}, the array's size")
+    channels = y.view[1]
+    if x.format.floating and first + channels < x.view[1] and channels % config.array:
+        raise Refused(f"its {channels} channels end within a word of {config.array}, which bf16 does not support")
+
+
+def _repeat(config: NpuConfig, graph: Graph, operation: Repeat) -> None:
+    tall, wide = operation.factors
+    if tall * wide > elementwise_words(config):
+        raise Refused(f"each element becomes {tall}x{wide}, more than a tile holds")
+
+
+def _reshape(config: NpuConfig, graph: Graph, operation: Reshape) -> None:
+    """Only what moves nothing: NCHW to [batch, everything], or 1x1 images."""
+    x, y = graph.tensor(operation.input), graph.tensor(operation.output)
+    if x.view == y.view:
+        return
+    if len(y.shape) != 2 or y.shape[0] != x.shape[0]:
+        raise Refused(f"shape {list(x.shape)} becomes {list(y.shape)}; [batch, everything else] is supported")
+    height, width = x.view[2:]
+    problem = kernel_problem(config, (height, width))
+    if problem is not None:  # a product behind it is a convolution with the whole image as its kernel
+        raise Refused(f"an image of {height}x{width} is too large to be flattened in place: {problem}")
+
+
+LEGALITY: Mapping[type[TensorOperation], Callable[[NpuConfig, Graph, Any], None]] = {
+    Convolution: _convolution,
+    FullyConnected: _fully_connected,
+    Add: _elementwise,
+    Multiply: _elementwise,
+    MaxPool: _max_pool,
+    AveragePool: _average_pool,
+    GlobalAveragePool: _global_average_pool,
+    Concatenation: _concatenation,
+    Pad: _pad,
+    Slice: _slice,
+    Repeat: _repeat,
+    Reshape: _reshape,
+}
+"""The check of each operation that has limits of its own."""

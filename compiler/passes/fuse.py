@@ -1,0 +1,144 @@
+"""fuse: which operations are computed together, part by part, so that what is between them never leaves the chip.
+
+An addition, or a product of two tensors, with the convolution whose result it takes. A convolution with the depthwise
+convolution or the maximum that reads it, and often with the 1x1 convolution that follows: the blocks of MobileNets.
+"""
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from npukit.compiler.arithmetic import weights_of
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, Elementwise, MaxPool
+from npukit.compiler.schedule.conv import summands
+from npukit.compiler.schedule.strips import Chain, plan_chain
+from npukit.isa.config import NpuConfig
+from npukit.isa.timing import Timing
+
+__all__ = ["FusePass"]
+
+
+@dataclass(frozen=True)
+class FusePass:
+    """Groups of operations. `enabled`: or none."""
+
+    config: NpuConfig
+    enabled: bool = True
+    name = "fuse"
+
+    def run(self, graph: Graph) -> Graph:
+        """The same operations, in groups."""
+        if not self.enabled:
+            return replace(graph, groups=())
+        additions = _additions(graph)
+        chains = _chains(self.config, graph, additions)
+        groups = []
+        taken = {number for chain in chains.values() for number in (chain.window, chain.product)}
+        for number in range(len(graph.operations)):
+            chain = chains.get(number)
+            if number in taken or chain is None and number not in additions:
+                continue
+            members = [number] if chain is None else [number, chain.window]
+            if chain is not None and chain.product is not None:
+                members.append(chain.product)
+            if members[-1] in additions:
+                members.append(additions[members[-1]])
+            groups.append(tuple(graph.operations[one].output for one in members))
+        return replace(graph, groups=tuple(groups))
+
+
+def _additions(graph: Graph) -> dict[int, int]:
+    """Number of a convolution -> number of the addition, or product, that follows it and takes its result at once.
+
+    The convolution is the later one of the two sources' layers, and nothing else reads its result.
+    """
+    made, readers, outside = graph.makers(), graph.readers(), graph.outside()
+    found: dict[int, int] = {}
+    for number, layer in enumerate(graph.operations):
+        if not isinstance(layer, Elementwise) or not graph.constants.keys().isdisjoint(layer.operands):
+            continue
+        if any(graph.tensors[name].folded is not None for name in layer.operands):
+            continue
+        if any(graph.tensors[name].view != graph.tensors[layer.output].view for name in layer.operands):
+            continue
+        if len({graph.tensors[name].storage for name in layer.operands}) < 2:
+            continue
+        last = max(made.get(graph.tensors[name].storage, -1) for name in layer.operands)
+        if last < 0 or not isinstance(graph.operations[last], Convolution):
+            continue
+        result = graph.operations[last].output
+        if len(readers[result]) == 1 and result not in outside:
+            found[last] = number
+    return found
+
+
+def _chains(config: NpuConfig, graph: Graph, additions: dict[int, int]) -> dict[int, Chain]:
+    """The chains of a graph, by their first layer's number; `additions`: see `_additions`."""
+    made, readers, outside = graph.makers(), graph.readers(), graph.outside()
+    found: dict[int, Chain] = {}
+    for number, layer in enumerate(graph.operations):
+        if not isinstance(layer, DepthwiseConvolution | MaxPool):
+            continue
+        name = layer.input
+        first = made.get(name)
+        if first in {chain.product for chain in found.values()}:
+            continue
+        if (
+            first is None
+            or not isinstance(graph.operations[first], Convolution)
+            or len(readers[name]) > 1
+            or name in outside
+        ):
+            continue
+        following = readers.get(layer.output, [])
+        chain = None
+        if len(following) == 1 and layer.output not in outside and _is_product(graph, following[0], number):
+            addition = additions.get(following[0])
+            added = graph.operations[addition].operands if addition is not None else ()
+            result = graph.operations[following[0]].output
+            # what is added must be there before the chain begins
+            if all(made.get(graph.tensors[one].storage, -1) < first for one in added if one != result):
+                chain = plan_chain(config, graph, first, number, following[0])
+        shorter = plan_chain(config, graph, first, number, None)
+        if chain is not None and shorter is not None:
+            chain = min((chain, shorter), key=lambda one: _cycles(config, graph, one, following))
+        chain = chain or shorter
+        if chain is not None:
+            found[first] = chain
+    return found
+
+
+def _is_product(graph: Graph, number: int, window: int) -> bool:
+    layer = graph.operations[number]
+    return (
+        isinstance(layer, Convolution)
+        and layer.groups == 1
+        and graph.kernel(layer) == (1, 1)
+        and layer.strides == (1, 1)
+        and not any(layer.pads)
+        and layer.input == graph.operations[window].output
+        and len(summands(weights_of(graph.constants[layer.weights]))) == 1
+    )
+
+
+def _cycles(config: NpuConfig, graph: Graph, chain: Chain, following: list[int]) -> float:
+    """Estimate for a chain's layers and the product that follows: the busier of array and vector lanes."""
+    conv, window = graph.operations[chain.first], graph.operations[chain.window]
+    assert isinstance(conv, Convolution) and isinstance(window, DepthwiseConvolution | MaxPool)
+    x, e, y = (graph.tensors[name] for name in (conv.input, conv.output, window.output))
+    passes = Timing(config).requantise_passes
+    blocks, kernel = -(-e.view[1] // config.array), graph.kernel(window)
+    strips = -(-y.view[2] // chain.rows)
+    rows = min(strips * chain.tall, e.view[2] + (strips - 1) * max(0, chain.tall - chain.rows * window.strides[0]))
+    steps = -(-x.view[1] // config.array) * prod(graph.kernel(conv))
+    computed = blocks * rows * min(e.view[3], chain.wide)
+    array, vector = computed * steps, computed * passes
+    fresh = min(window.strides[1], kernel[1]) + -(-kernel[1] // config.vector_taps) * passes - 1
+    vector += blocks * y.view[2] * y.view[3] * kernel[0] * fresh
+    layer = graph.operations[following[0]]
+    assert isinstance(layer, Convolution)
+    results = -(-graph.tensor(layer.weights).shape[0] // config.array) * y.view[2] * y.view[3]
+    then = results * blocks, results * passes
+    if chain.product is None:
+        return y.view[0] * (max(array, vector) + max(then))
+    return y.view[0] * max(array + then[0], vector + then[1])

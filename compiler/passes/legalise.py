@@ -1,0 +1,105 @@
+"""legalise: operations that the machine has no instruction for become such as it has.
+
+A product of a matrix becomes a convolution, whose kernel is the whole image that was flattened; limits alone a product
+with 1; a convolution of each channel by itself a depthwise one, where VECTOR can compute it. A reshape, or another
+reading of the same numbers, is no operation any more, but the place of its result.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import (
+    Clamp,
+    Convolution,
+    DepthwiseConvolution,
+    FullyConnected,
+    Multiply,
+    Reinterpret,
+    Reshape,
+    TensorOperation,
+)
+from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor
+from npukit.compiler.legality import is_depthwise
+from npukit.isa.config import NpuConfig
+from npukit.isa.formats import FLOAT32
+
+__all__ = ["LegalisePass"]
+
+
+@dataclass(frozen=True)
+class LegalisePass:
+    """Operations of the machine, and the memory of every tensor."""
+
+    config: NpuConfig
+    name = "legalise"
+
+    def run(self, graphs: tuple[Graph, ...]) -> tuple[Graph, ...]:
+        """The same graphs, of operations that have a schedule."""
+        return tuple(self._graph(graph) for graph in graphs)
+
+    def _graph(self, graph: Graph) -> Graph:
+        tensors = {name: tensor for name, tensor in graph.tensors.items() if name in graph.inputs}
+        constants: dict[str, Constant] = {}
+        operations: list[TensorOperation] = []
+        for operation in graph.operations:
+            result = graph.tensors[operation.output]
+            if isinstance(operation, Reshape | Reinterpret):
+                source = tensors[operation.input]
+                result = replace(result, layout=MemoryLayout(source.storage, source.view))
+                tensors[result.name] = result
+                continue
+            tensors[result.name] = result
+            legal = operation
+            if isinstance(operation, FullyConnected):
+                legal = _convolution(graph, operation, tensors[operation.input], constants)
+            elif isinstance(operation, Clamp):
+                legal = _product_with_one(graph, operation, constants)
+            elif isinstance(operation, Convolution) and is_depthwise(self.config, graph, operation):
+                legal = _depthwise(operation)
+            for name in legal.operands:
+                if name in graph.constants:
+                    constants.setdefault(name, graph.constants[name])
+            operations.append(legal)
+        return replace(graph, operations=tuple(operations), tensors=tensors, constants=constants)
+
+
+def _fresh(graph: Graph, constants: dict[str, Constant], name: str) -> str:
+    """A name that nothing has."""
+    while name in graph.tensors or name in graph.constants or name in constants:
+        name += "_"
+    return name
+
+
+def _convolution(graph: Graph, operation: FullyConnected, x: Tensor, constants: dict[str, Constant]) -> Convolution:
+    """A product whose kernel is all that a row of the matrix was made of."""
+    weights = graph.constants[operation.weights]
+    data = weights.data if operation.transposed else weights.data.T
+    shape = len(data), *x.view[1:]
+    quantization = weights.tensor.quantization
+    if quantization is not None and quantization.axis is not None:
+        quantization = replace(quantization, axis=0)
+    name = _fresh(graph, constants, f"{operation.weights} of {operation.node}")
+    constants[name] = Constant(
+        Tensor(name, shape, weights.tensor.format, quantization), np.ascontiguousarray(data).reshape(shape)
+    )
+    return Convolution(
+        output=operation.output, sources=operation.sources, input=operation.input, weights=name, bias=operation.bias,
+        strides=(1, 1), pads=(0, 0, 0, 0), alpha=operation.alpha, limits=operation.limits, rounding=operation.rounding,
+    )  # fmt: skip
+
+
+def _product_with_one(graph: Graph, operation: Clamp, constants: dict[str, Constant]) -> Multiply:
+    name = _fresh(graph, constants, f"one of {operation.node}")
+    constants[name] = Constant(Tensor(name, (), FLOAT32), np.ones((), np.float32))
+    return Multiply(
+        output=operation.output, sources=operation.sources, left=operation.input, right=name, limits=operation.limits
+    )
+
+
+def _depthwise(operation: Convolution) -> DepthwiseConvolution:
+    return DepthwiseConvolution(
+        output=operation.output, sources=operation.sources, input=operation.input, weights=operation.weights,
+        bias=operation.bias, strides=operation.strides, pads=operation.pads, dilations=operation.dilations,
+        limits=operation.limits, rounding=operation.rounding,
+    )  # fmt: skip
