@@ -103,10 +103,11 @@ floats: $(STAMP) ## bf16 arithmetic against fractions, on a million pairs and mo
 prove: $(STAMP) ## proofs about the hardware's blocks, and that each fails on a faulty one
 	$(BIN)/python tests/prove.py
 
-lint: $(STAMP) ## ruff, pyright, generated documents up to date
+lint: $(STAMP) ## ruff, pyright, the direction of imports, generated documents up to date
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
+	cd .typing && ../$(BIN)/lint-imports --config ../pyproject.toml --no-logo --no-cache
 	@$(MAKE) --no-print-directory docs-check
 
 bench: $(STAMP) ## measure what docs/benchmarks.md and docs/utilisation.md state

@@ -14,9 +14,10 @@ from npukit.compiler.frontends.onnx.importer import Imported, ImportPass, load_m
 from npukit.compiler.frontends.onnx.lower import LowerPass
 from npukit.compiler.frontends.onnx.normalise import NormalisePass
 from npukit.compiler.frontends.onnx.partition import Partition, PartitionPass
+from npukit.compiler.frontends.onnx.verify import verify_partition
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.verify import verify_graph
-from npukit.compiler.passes.allocate import AllocatePass, Allocation
+from npukit.compiler.passes.allocate import AllocatePass
 from npukit.compiler.passes.base import Pass, PassRunner
 from npukit.compiler.passes.eliminate import EliminatePass
 from npukit.compiler.passes.emit import EmitPass
@@ -27,11 +28,8 @@ from npukit.compiler.passes.legalise import LegalisePass
 from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.search import Search, search_on
 from npukit.compiler.strategy import Fitted, first_that_fits
-from npukit.compiler.tasks import Plan
-from npukit.compiler.verify import (
-    verify_partition,
-    verify_program,
-)
+from npukit.compiler.tasks import Allocation, Plan
+from npukit.compiler.verify import verify_program
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
 

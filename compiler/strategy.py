@@ -7,13 +7,13 @@ from functools import partial
 from npukit.compiler.errors import CompileError
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.verify import verify_graph
-from npukit.compiler.passes.allocate import AllocatePass, Allocation, DoesNotFit
+from npukit.compiler.passes.allocate import AllocatePass, DoesNotFit
 from npukit.compiler.passes.base import PassRunner
 from npukit.compiler.passes.emit import EmitPass
 from npukit.compiler.passes.fuse import FusePass
 from npukit.compiler.passes.interleave import InterleavePass
 from npukit.compiler.passes.schedule import SchedulePass
-from npukit.compiler.tasks import Plan
+from npukit.compiler.tasks import Allocation, Plan
 from npukit.compiler.tiling import ConvShape, ConvTiling
 from npukit.compiler.verify import verify_allocation, verify_plan
 from npukit.isa.config import NpuConfig

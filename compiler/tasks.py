@@ -6,7 +6,7 @@ import numpy as np
 from npukit.isa.instructions import Engine, Instruction, Memory
 from numpy.typing import NDArray
 
-__all__ = ["Box", "Buffer", "CaptureBox", "DramUse", "Operand", "Plan", "Task"]
+__all__ = ["Allocation", "Box", "Buffer", "CaptureBox", "DramUse", "Operand", "Plan", "Task"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,3 +96,19 @@ class Plan:
 
     tasks: list[Task] = field(default_factory=list)
     constants: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+
+
+@dataclass
+class Allocation:
+    """Where everything lies.
+
+    place: bank and first word of a buffer; replaces: the buffers whose words it takes over; dram:
+    first byte of a tensor or constant; dram_replaces: the tensors whose bytes a tensor takes over.
+    """
+
+    place: dict[Buffer, tuple[int, int]] = field(default_factory=dict)
+    replaces: dict[Buffer, list[Buffer]] = field(default_factory=dict)
+    dram: dict[str, int] = field(default_factory=dict)
+    dram_replaces: dict[str, list[str]] = field(default_factory=dict)
+    constant_bytes: int = 0
+    dram_bytes: int = 0

@@ -5,8 +5,7 @@ from npukit.compiler.frontends.onnx.importer import Imported
 from npukit.compiler.frontends.onnx.partition import Partition
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.printer import print_graph
-from npukit.compiler.passes.allocate import Allocation
-from npukit.compiler.tasks import Plan
+from npukit.compiler.tasks import Allocation, Plan
 from npukit.isa.assembly import disassemble, format_instruction
 from npukit.isa.program import Program
 

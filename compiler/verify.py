@@ -1,9 +1,6 @@
 """Checks between passes: each looks at what a pass made, and says what is wrong with it."""
 
-from npukit.compiler.frontends.onnx.operators import used_values
-from npukit.compiler.frontends.onnx.partition import Partition
-from npukit.compiler.passes.allocate import Allocation
-from npukit.compiler.tasks import Plan
+from npukit.compiler.tasks import Allocation, Plan
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Memory
 from npukit.isa.program import Program
@@ -12,8 +9,8 @@ from npukit.sim.judge import judge_program, refuse
 
 __all__ = [
     "VerifyError",
+    "check",
     "verify_allocation",
-    "verify_partition",
     "verify_plan",
     "verify_program",
 ]
@@ -23,33 +20,16 @@ class VerifyError(AssertionError):
     """A pass made something inconsistent: a fault of the compiler, never of the model."""
 
 
-def _check(condition: bool, message: str) -> None:
+def check(condition: bool, message: str) -> None:
+    """Raise a VerifyError unless the condition holds."""
     if not condition:
         raise VerifyError(message)
-
-
-def verify_partition(partition: Partition) -> None:
-    """Every node is accelerated or stays, never both; what a node needs has run before it.
-
-    Host stage s runs before accelerated stage s, which runs before host stage s + 1.
-    """
-    absorbed = [node for group in partition.subgraphs for match in group for node in match.nodes]
-    _check(len(set(absorbed)) == len(absorbed), "a node belongs to two matches")
-    _check(not set(absorbed) & set(partition.host), "a node is accelerated and stays")
-    needs = [(node, value) for node in partition.host for value in used_values(node)]
-    needs += [(match.node, value) for group in partition.subgraphs for match in group for value in match.inputs]
-    for node, value in needs:
-        producer = value.producer()
-        if producer is not None:
-            crossing = node in partition.host and producer in absorbed
-            ready = partition.stages[producer] + crossing
-            _check(ready <= partition.stages[node], f"{node.name} runs before {producer.name}")
 
 
 def verify_plan(config: NpuConfig, plan: Plan) -> None:
     """Every operand stays within its buffer, every buffer within a bank."""
     tensors = {task.dram.tensor for task in plan.tasks if task.dram is not None and task.dram.box is not None}
-    _check(
+    check(
         not tensors & set(plan.constants),
         f"tensors and constants share the names {tensors & set(plan.constants)}",
     )
@@ -57,10 +37,10 @@ def verify_plan(config: NpuConfig, plan: Plan) -> None:
         spans = {operand.name: operand for operand in operands(config, task.instruction)}
         for operand in task.operands:
             _, depth = bank_depth(config, operand.buffer.memory)
-            _check(operand.buffer.words <= depth, f"task {index}: {operand.buffer.label} exceeds a bank")
+            check(operand.buffer.words <= depth, f"task {index}: {operand.buffer.label} exceeds a bank")
             name = operand.field or ("destination" if operand.write else "source")
             low, high = spans[name].extent
-            _check(
+            check(
                 low >= 0 and operand.offset + high < operand.buffer.words,
                 f"task {index}: {name} spans words {low + operand.offset} to {high + operand.offset} of "
                 f"{operand.buffer.label}, which has {operand.buffer.words}",
@@ -78,12 +58,12 @@ def verify_allocation(config: NpuConfig, plan: Plan, allocation: Allocation) -> 
     owner: dict[tuple[Memory, int], list] = {}
     for buffer in first:
         bank, low = allocation.place[buffer]
-        _check(low + buffer.words <= bank_depth(config, buffer.memory)[1], f"{buffer.label} leaves its bank")
+        check(low + buffer.words <= bank_depth(config, buffer.memory)[1], f"{buffer.label} leaves its bank")
         live = owner.setdefault((buffer.memory, bank), [])
         live[:] = [other for other in live if last[other] >= first[buffer]]
         for other in live:
             start = allocation.place[other][1]
-            _check(
+            check(
                 start >= low + buffer.words or start + other.words <= low,
                 f"{buffer.label} and {other.label} share words of {buffer.memory.name} bank {bank}",
             )

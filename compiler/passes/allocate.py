@@ -3,16 +3,16 @@
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 from npukit.compiler.ir.graph import Graph
-from npukit.compiler.tasks import Buffer, Plan
+from npukit.compiler.tasks import Allocation, Buffer, Plan
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Memory
 from npukit.sim.addressing import bank_depth
 
-__all__ = ["AllocatePass", "Allocation", "DoesNotFit"]
+__all__ = ["AllocatePass", "DoesNotFit"]
 
 _DRAM_ALIGNMENT = 256
 """Bytes: a multiple of every memory word and every beat."""
@@ -20,22 +20,6 @@ _DRAM_ALIGNMENT = 256
 
 class DoesNotFit(Exception):
     """Buffers that must live together exceed a memory; fewer must be kept."""
-
-
-@dataclass
-class Allocation:
-    """Where everything lies.
-
-    place: bank and first word of a buffer; replaces: the buffers whose words it takes over; dram:
-    first byte of a tensor or constant; dram_replaces: the tensors whose bytes a tensor takes over.
-    """
-
-    place: dict[Buffer, tuple[int, int]] = field(default_factory=dict)
-    replaces: dict[Buffer, list[Buffer]] = field(default_factory=dict)
-    dram: dict[str, int] = field(default_factory=dict)
-    dram_replaces: dict[str, list[str]] = field(default_factory=dict)
-    constant_bytes: int = 0
-    dram_bytes: int = 0
 
 
 @dataclass

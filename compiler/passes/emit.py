@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from npukit.compiler.errors import CompileError
 from npukit.compiler.ir.graph import Graph
-from npukit.compiler.passes.allocate import Allocation
-from npukit.compiler.tasks import Box, Buffer, Operand, Plan, Task
+from npukit.compiler.tasks import Allocation, Box, Buffer, Operand, Plan, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import UINT8
 from npukit.isa.instructions import ENGINES, End, Engine, Instruction, InstructionError, encode

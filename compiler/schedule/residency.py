@@ -75,8 +75,9 @@ def choose_residents(config: NpuConfig, graph: Graph, room: list[float]) -> dict
     readers, outside = graph.readers(), graph.outside()
     candidates = []
     for unit in units:
-        last = graph.operations[unit[-1]]
-        maker = graph.operations[unit[-2]] if len(unit) > 1 and isinstance(last, Elementwise) else last
+        operations = [graph.operations[number] for number in unit]
+        last = operations[-1]
+        maker = operations[-2] if len(operations) > 1 and isinstance(last, Elementwise) else last
         if not isinstance(maker, Convolution) or maker.groups > 1:
             continue
         tensor = graph.tensors[last.output]
@@ -89,8 +90,9 @@ def choose_residents(config: NpuConfig, graph: Graph, room: list[float]) -> dict
         if resident is None:
             continue
         end = max(at[number] for number in users)
-        uses = (1 + len(users)) / (end - at[unit[-1]] + 1)
-        candidates.append((-uses, resident.words, at[unit[-1]], end, tensor.name, resident))
+        start = at[unit[0]]
+        uses = (1 + len(users)) / (end - start + 1)
+        candidates.append((-uses, resident.words, start, end, tensor.name, resident))
     found: dict[str, Resident] = {}
     for _, words, start, end, name, resident in sorted(candidates, key=lambda one: one[:5]):
         if min(room[start : end + 1]) >= words:

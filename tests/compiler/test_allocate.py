@@ -10,11 +10,11 @@ from npukit.compiler import strategy
 from npukit.compiler.errors import CompileError
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.tensor import Quantization, Tensor
-from npukit.compiler.passes.allocate import AllocatePass, Allocation, DoesNotFit, _place, _Segment
+from npukit.compiler.passes.allocate import AllocatePass, DoesNotFit, _place, _Segment
 from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.pipeline import compile_model
 from npukit.compiler.strategy import LEVELS
-from npukit.compiler.tasks import Box, Buffer, DramUse, Operand, Plan, Task
+from npukit.compiler.tasks import Allocation, Box, Buffer, DramUse, Operand, Plan, Task
 from npukit.compiler.verify import verify_allocation
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.formats import INT8

@@ -117,10 +117,10 @@ def test_what_does_not_stay(graphs) -> None:
 def test_shares(graphs) -> None:
     """What stays at a time never exceeds the share; with none, nothing stays."""
     config = PRESETS["int8-16x16"]
-    (subgraph,) = compile_model(zoo.load("mobilenetv2"), config, stop_after="fold").graphs
+    (subgraph,) = compile_model(zoo.load("mobilenetv2"), config, stop_after="fuse").graphs
     tensors = {name for name, tensor in subgraph.tensors.items()}
     for share in (0.0, 0.1, 0.35):
-        plan = SchedulePass(config, 0.5, True, share).run(subgraph)
+        plan = SchedulePass(config, 0.5, share).run(subgraph)
         stored = {task.dram.tensor for task in plan.tasks if task.dram is not None and task.dram.write}
         living: dict = {}
         for index, task in enumerate(plan.tasks):

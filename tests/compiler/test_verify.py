@@ -3,15 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from npukit.compiler.frontends.onnx.verify import verify_partition
 from npukit.compiler.ir.tensor import Quantization, Tensor
 from npukit.compiler.ir.verify import GraphError, verify_graph
-from npukit.compiler.passes.allocate import Allocation
 from npukit.compiler.pipeline import Compilation, compile_model
-from npukit.compiler.tasks import Box, Buffer, DramUse, Operand, Plan, Task
+from npukit.compiler.tasks import Allocation, Box, Buffer, DramUse, Operand, Plan, Task
 from npukit.compiler.verify import (
     VerifyError,
     verify_allocation,
-    verify_partition,
     verify_plan,
     verify_program,
 )
