@@ -32,7 +32,9 @@ def _partition(partition: Partition) -> str:
     lines = []
     for index, group in enumerate(partition.subgraphs):
         lines.append(f"subgraph {index}:")
-        lines += [f"  {match.node.op_type} {match.node.name} -> {match.output.name}" for match in group]
+        for match in group:
+            made = ", ".join(value.name or "" for value in match.outputs)
+            lines.append(f"  {match.node.op_type} {match.node.name} -> {made}")
     lines.append("stays:")
     lines += [f"  {reason.op} {reason.node}: {reason.reason}" for reason in partition.reasons]
     return "\n".join(lines)

@@ -258,6 +258,13 @@ class Graph:
         result = self.node(op, [self.dequantize(x), *names], **attributes)
         return self.quantize(result, x.scale, x.zero_point, x.dtype)
 
+    def split(self, x: Quantized, sizes: Sequence[int], axis: int = 1) -> list[Quantized]:
+        """Parts of a tensor along an axis, in its quantisation."""
+        results = [self.name("part") for _ in sizes]
+        inputs = [self.dequantize(x), self.constant(np.array(sizes, np.int64))]
+        self.nodes.append(helper.make_node("Split", inputs, results, name=self.name("split"), axis=axis))
+        return [self.quantize(result, x.scale, x.zero_point, x.dtype) for result in results]
+
     def matmul(self, x: Quantized, features: int) -> Quantized:
         """A quantised MatMul with constant weights."""
         inner = self.shape(x.name)[1]

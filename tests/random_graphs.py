@@ -175,6 +175,17 @@ def _slice(make: _Maker) -> None:
     make.keep(make.graph.moved("Slice", x, constants), x)
 
 
+def _split(make: _Maker) -> None:
+    x = make.image()
+    axis = make.pick(1, 1, 1, 2, 3)
+    total = make.shape(x)[axis]
+    if total < 2:
+        return
+    first = make.pick(*range(1, total))
+    for part in make.graph.split(x, [first, total - first], axis):
+        make.keep(part, x)
+
+
 def _resize(make: _Maker) -> None:
     x = make.image()
     if max(make.shape(x)) > 24:
@@ -229,7 +240,7 @@ def _block(make: _Maker) -> None:
 OPERATORS: dict[str, Callable[[_Maker], None]] = {
     "Conv": _conv, "Add": _binary("Add"), "Mul": _binary("Mul"), "table": _unary, "MaxPool": _maxpool,
     "AveragePool": _average, "GlobalAveragePool": _global_average, "Concat": _concat, "Pad": _pad, "Slice": _slice,
-    "Resize": _resize, "Gemm": _product, "block": _block,
+    "Split": _split, "Resize": _resize, "Gemm": _product, "block": _block,
 }  # fmt: skip
 _WEIGHTS = {"block": 4, "Conv": 4, "Add": 2, "Mul": 2, "table": 2, "Concat": 2}
 

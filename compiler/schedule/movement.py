@@ -1,5 +1,6 @@
 """Concatenation, padding, cutting out and repetition."""
 
+from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
@@ -28,9 +29,12 @@ def schedule_pad(builder: Builder, layer: Pad) -> None:
 
 
 def schedule_slice(builder: Builder, layer: Slice) -> None:
-    """Emit the tasks of a part of an image, whose first channel is the first of a word."""
-    _, channel, row, column = layer.starts
-    _move(builder, layer, (-row, -column), channel, 0)
+    """Emit the tasks of a part of an image: copies, or products with shifts, where its first channel is in a word."""
+    _, channel, row, column = (*layer.starts, 0, 0)[:4]
+    if channel % builder.config.array:
+        _shift_lanes(builder, layer, [_Part(builder.tensor(layer.input), -channel)], (row, column))
+    else:
+        _move(builder, layer, (-row, -column), channel, 0)
 
 
 def _move(builder: Builder, layer: Pad | Slice, offset: tuple[int, int], channel: int, value: float) -> None:
@@ -69,7 +73,8 @@ def schedule_concatenation(builder: Builder, layer: Concatenation) -> None:
     sources = [builder.tensor(name) for name in layer.inputs]
     starts = [0, *accumulate(x.view[layer.axis] for x in sources)]
     if layer.axis == 1 and any(start % size for start in starts[:-1]):
-        _concat_lanes(builder, layer, sources, starts)
+        found = zip(sources, starts, layer.tables, strict=False)
+        _shift_lanes(builder, layer, [_Part(x, start, table) for x, start, table in found])
         return
     for x, start, table in zip(sources, starts, layer.tables, strict=False):
         offset = [start if axis == layer.axis else 0 for axis in range(4)]
@@ -98,8 +103,22 @@ def _source(
     return out
 
 
-def _concat_lanes(builder: Builder, layer: Concatenation, sources: list[Tensor], starts: list[int]) -> None:
-    """Each output block is a sum of input blocks times matrices of zeros and ones that shift lanes: exact in int32."""
+@dataclass(frozen=True)
+class _Part:
+    """An input, the result's channel to which its first one goes, and a table through which it goes."""
+
+    x: Tensor
+    start: int
+    table: str | None = None
+
+
+def _shift_lanes(
+    builder: Builder, layer: Concatenation | Slice, found: list[_Part], first: tuple[int, int] = (0, 0)
+) -> None:
+    """Each output block is a sum of input blocks times matrices of zeros and ones that shift lanes: exact in int32.
+
+    first: row and column of the inputs with which the result begins.
+    """
     config = builder.config
     size = config.array
     y = builder.tensor(layer.output)
@@ -109,39 +128,40 @@ def _concat_lanes(builder: Builder, layer: Concatenation, sources: list[Tensor],
         for columns in parts(width, most):
             for rows in parts(height, max(1, most // (columns[1] - columns[0]))):
                 for block in range(-(-channels // size)):
-                    _lanes_tile(builder, layer, sources, starts, batch, block, rows, columns)
+                    _lanes_tile(builder, layer, found, first, batch, block, rows, columns)
 
 
 def _lanes_tile(
-    builder: Builder, layer: Concatenation, sources: list[Tensor], starts: list[int],
-    batch: int, block: int, rows: _Range, columns: _Range,
+    builder: Builder, layer: Concatenation | Slice, found: list[_Part], first: tuple[int, int], batch: int, block: int,
+    rows: _Range, columns: _Range,
 ) -> None:  # fmt: skip
-    size = builder.config.array
+    size, channels = builder.config.array, builder.tensor(layer.output).view[1]
     height, width = rows[1] - rows[0], columns[1] - columns[0]
     shape = 1, height, width
     acc = Buffer(Memory.ACC, height * width, layer.output)
-    first = True
-    for x, start, table in zip(sources, starts, layer.tables, strict=False):
-        for source_block in range(-(-x.view[1] // size)):
+    place = _shifted(rows, first[0]), _shifted(columns, first[1])
+    begun = False
+    for part in found:
+        for source_block in range(-(-part.x.view[1] // size)):
             # the input's channel that comes into lane 0, counted from its block's first
-            shift = block * size - start - source_block * size
-            lanes = min(size, x.view[1] - source_block * size)
+            shift = block * size - part.start - source_block * size
+            # what lies behind the last channel of either is left out
+            lanes = min(size, part.x.view[1] - source_block * size, channels - block * size + shift)
             if shift >= lanes or shift <= -size:
                 continue
-            act = _source(builder, x, table, batch, (source_block, source_block + 1), rows, columns)
+            act = _source(builder, part.x, part.table, batch, (source_block, source_block + 1), *place)
             wgt = _shift_weights(builder, shift, lanes)
             instruction = Matrix(
-                accumulate=int(not first), height=height, width=width,
+                accumulate=int(begun), height=height, width=width,
                 act_stride_y=width, act_stride_x=1, acc_stride_y=width, acc_stride_x=1,
             )  # fmt: skip
             builder.matrix(instruction, Operand("act", act), Operand("wgt", wgt), acc)
-            first = False
+            begun = True
     out = Buffer(Memory.ACT, height * width, layer.output)
     instruction = _elementwise(Operation.CONVERT, shape, Memory.ACC)
     capture = CaptureBox(layer.output, batch, block, rows[0], columns[0])
     builder.vector(instruction, (Operand("a", acc),), Operand("out", out, write=True), None, capture)
-    place = (block, block + 1), rows, columns
-    builder.store_region(Region(builder.tensor(layer.output), size, batch, *place), out)
+    builder.store_region(Region(builder.tensor(layer.output), size, batch, (block, block + 1), rows, columns), out)
 
 
 def _shift_weights(builder: Builder, shift: int, lanes: int) -> Buffer:

@@ -44,6 +44,15 @@ class Floats:
     def node(self, op: str, *names: str, **attributes) -> str:
         return self.graph.node(op, names, **attributes)
 
+    def parts(self, x: str, sizes: tuple[int, ...], axis: int) -> list[str]:
+        names = [self.graph.name("part") for _ in sizes]
+        self.graph.nodes.append(
+            helper.make_node(
+                "Split", [x, self.number(np.array(sizes))], names, name=self.graph.name("split"), axis=axis
+            )
+        )
+        return names
+
     def number(self, value) -> str:
         return self.graph.constant(np.asarray(value))
 
@@ -157,6 +166,8 @@ def test_movement(graphs) -> None:
         made.node("Concat", x, x, axis=2),
         made.node("Pad", x, pads, made.number(np.float32(-1.5))),
         made.node("Slice", x, *(made.number(np.array(part)) for part in ([4, 1], [8, 5], [1, 2]))),
+        *made.parts(x, (4, 4), 1),
+        *made.parts(x, (1, 5), 2),
         made.node("Resize", y, "", made.number(np.array([1, 1, 2, 3], np.float32)), mode="nearest",
                   coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
     ]  # fmt: skip
@@ -165,6 +176,14 @@ def test_movement(graphs) -> None:
     model = made.model(made.node("Concat", made.input(1, 3, 6, 5), made.input(1, 8, 6, 5), axis=1))
     (reason,) = check_model(model, SMALL).partition.reasons
     assert reason.reason == "parts of [3, 8] channels share words; multiples of 4 are supported in bf16"
+    made = Floats(graphs)
+    model = made.model(*made.parts(made.input(1, 8, 6, 5), (4, 3, 1), 1))
+    (reason,) = check_model(model, SMALL).partition.reasons
+    assert reason.reason == "its 3 channels end within a word of 4, which bf16 does not support"
+    made = Floats(graphs)
+    cut = made.node("Slice", made.input(1, 8, 6, 5), *(made.number(np.array([part])) for part in (3, 8, 1)))
+    (reason,) = check_model(made.model(cut), SMALL).partition.reasons
+    assert reason.reason == "its first channel 3 is not a multiple of 4, which bf16 does not support"
 
 
 def test_what_stays(graphs) -> None:

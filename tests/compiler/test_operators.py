@@ -210,7 +210,55 @@ def test_padding_and_cutting(graphs) -> None:
     graph.output(y)
     graph.output(graph.moved("Pad", x, [np.array([0, 0, -1, -2, 0, 0, 3, -1]), None]))
     graph.output(graph.moved("Slice", x, [np.array([4]), np.array([9]), np.array([1])]))
+    graph.output(graph.moved("Slice", x, [np.array([2, 1, 3]), np.array([8, 5, 6]), np.array([1, 2, 3])]))
     graphs.agree(graph.model(), SMALL)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize(
+    ("shape", "sizes", "axis"),
+    [
+        ((2, 11, 6, 7), (3, 1, 7), 1),  # parts that begin and end within words
+        ((1, 16, 5, 4), (4, 8, 4), -3),
+        ((1, 58, 9, 9), (29, 29), 1),
+        ((1, 7, 9, 5), (2, 7), 2),
+        ((1, 7, 4, 9), (5, 3, 1), 3),
+        ((3, 13), (6, 7), 1),
+    ],
+)
+def test_split(graphs, dtype, shape, sizes, axis) -> None:
+    """All parts, one of them read by a convolution and one by nobody but the outside."""
+    graph = graphs.Graph(seed=12, dtype=dtype)
+    x = graph.input(shape, zero_point=9)
+    first, *others = graph.split(x, sizes, axis)
+    graph.output(graph.conv(first, 5, 2) if len(shape) == 4 and min(graph.shape(first.name)[2:]) > 1 else first)
+    for part in others:
+        graph.output(part)
+    graphs.agree(graph.model(), SMALL, runs=2)
+
+
+def test_parts_that_nobody_reads(graphs) -> None:
+    """They are not made; with operator set 18, an attribute says how many parts there are."""
+    graph = graphs.Graph(seed=13)
+    x = graph.input((1, 10, 5, 5))
+    graph.nodes.append(
+        helper.make_node("Split", [graph.dequantize(x)], ["a", "b", "c"], name="split", axis=1, num_outputs=3)
+    )
+    graph.output(graph.quantize("b", x.scale, x.zero_point))
+    session, _ = graphs.agree(graph.model(), SMALL)
+    assert [node.name for program in session.programs.values() for node in program.nodes] == ["split"]
+
+
+def test_a_shuffle_block(graphs) -> None:
+    """ShuffleNetV2's block: half of the channels go through convolutions, the other half around them."""
+    graph = graphs.Graph(seed=14)
+    x = graph.conv(graph.input((1, 3, 12, 12)), 22, 3, pads=[1] * 4)
+    around, through = graph.split(x, (11, 11))
+    y = graph.conv(through, 11, 1, relu=True)
+    y = graph.conv(y, 11, 3, group=11, pads=[1] * 4)
+    graph.output(graph.conv(graph.concat([around, graph.conv(y, 11, 1, relu=True)], 1), 9, 1))
+    for config in (SMALL, PRESETS["int8-8x8"], PRESETS["int8-16x16"]):
+        graphs.agree(graph.model(), config)
 
 
 @pytest.mark.parametrize("factors", [(2, 2), (1, 3), (4, 1)])

@@ -97,4 +97,4 @@ def _neighbours(node: ir.Node, matches: Collection[Match]) -> list[ir.Node]:
             if value not in seen and producer is not None and not is_quantiser(producer, "QuantizeLinear"):
                 pending.append(producer)
             seen.add(value)
-    return [match.node for match in matches if match.output in seen or not seen.isdisjoint(match.inputs)]
+    return [match.node for match in matches if not seen.isdisjoint(match.outputs) or not seen.isdisjoint(match.inputs)]

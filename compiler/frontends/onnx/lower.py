@@ -50,11 +50,12 @@ def _graph(name: str, matches: tuple[Match, ...], used_outside: set[str | None])
             known = tensors.setdefault(value.name or "", replace(given, name=value.name or ""))
             if read not in tensors:  # the same numbers under another quantisation
                 tensors[read] = given
-                operations.append(Reinterpret(output=read, sources=match.operation.sources, input=known.name))
+                sources = match.graph.operations[0].sources
+                operations.append(Reinterpret(output=read, sources=sources, input=known.name))
         renamed = {one: _named(constant, taken, constants) for one, constant in match.graph.constants.items()}
-        result = match.operation.output
-        tensors[result] = match.graph.tensors[result]
-        operations.append(_with_operands(match.operation, renamed))
+        for operation in match.graph.operations:
+            tensors[operation.output] = match.graph.tensors[operation.output]
+            operations.append(_with_operands(operation, renamed))
     made = [operation.output for operation in operations]
     needed = {value.name for match in matches for value in match.inputs}
     return Graph(

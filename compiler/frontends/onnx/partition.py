@@ -162,7 +162,7 @@ def _drop_folded_images(matches: dict[ir.Node, Match], refused: dict[ir.Node, st
         for node, match in matches.items():
             source = match.graph.tensors[match.graph.inputs[0]]
             if match.alias and (source.view[2:] != (1, 1) or source.name in folded):
-                folded[match.output.name] = node
+                folded[match.outputs[0].name] = node
         for node, match in matches.items():
             if match.alias or node.op_type in ("Gemm", "MatMul"):
                 continue
@@ -180,12 +180,12 @@ def _drop_folded_images(matches: dict[ir.Node, Match], refused: dict[ir.Node, st
 def _drop_lone_aliases(matches: dict[ir.Node, Match], refused: dict[ir.Node, str]) -> None:
     """A reshape costs nothing only between two accelerated nodes."""
     while True:
-        made = {match.output.name for match in matches.values()}
+        made = {value.name for match in matches.values() for value in match.outputs}
         used = {value.name for match in matches.values() for value in match.inputs}
         lone = [
             node
             for node, match in matches.items()
-            if match.alias and not (match.inputs[0].name in made and match.output.name in used)
+            if match.alias and not (match.inputs[0].name in made and match.outputs[0].name in used)
         ]
         if not lone:
             return

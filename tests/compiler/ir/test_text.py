@@ -82,7 +82,7 @@ def test_written_by_hand() -> None:
         (
             "input",
             "inputs",
-            "line 2, column 9: expected a line of a graph: input, constant, output, alias; not 'inputs'",
+            "line 2, column 9: expected a line of a graph: .*, output, alias, group; not 'inputs'",
         ),
         ("int8[1, 3, 4, 4]", "int4[1, 3, 4, 4]", "expected a number format: int8, uint8, .*; not 'int4'"),
         ("int8[1, 3, 4, 4]", 'int8[1, "3", 4, 4]', 'expected a shape as int, not "3"'),

@@ -13,6 +13,7 @@ from npukit.compiler.frontends.onnx.operators.movement import (
     match_reshape,
     match_resize,
     match_slice,
+    match_split,
 )
 from npukit.compiler.frontends.onnx.operators.pool import match_average, match_global_average, match_maxpool
 from npukit.compiler.frontends.onnx.operators.unary import UNARY, SeveralTensors, match_unary
@@ -32,6 +33,7 @@ MATCHERS: dict[str, Callable[[Context, ir.Node], Match]] = {
     "Concat": match_concat,
     "Pad": match_pad,
     "Slice": match_slice,
+    "Split": match_split,
     "Resize": match_resize,
     "Upsample": match_resize,
     "Flatten": match_reshape,
@@ -77,7 +79,8 @@ def match_node(context: Context, node: ir.Node) -> Match:
 
 
 def _legal(context: Context, match: Match) -> Match:
-    check_operation(context.config, match.graph, match.operation)
+    for operation in match.graph.operations:
+        check_operation(context.config, match.graph, operation)
     return match
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "is_quantiser",
     "limits_of",
     "match_of",
+    "match_of_several",
     "produced",
     "quantization_of",
     "quantized_output",
@@ -72,33 +73,28 @@ class Dequantized:
 
 @dataclass(frozen=True)
 class Match:
-    """A recognised node: all graph nodes that it absorbs, and the operation that it is.
+    """A recognised node: all graph nodes that it absorbs, and the operations that it is, one for each result.
 
     Attributes:
         node: the one that computes.
         nodes: all of them.
         inputs: the activations that it reads.
         reads: the names under which the operation reads them.
-        output: what it makes.
-        graph: of the operation alone, with its tensors and constants.
+        outputs: what it makes.
+        graph: of the operations alone, with their tensors and constants.
     """
 
     node: ir.Node
     nodes: tuple[ir.Node, ...]
     inputs: tuple[ir.Value, ...]
     reads: tuple[str, ...]
-    output: ir.Value
+    outputs: tuple[ir.Value, ...]
     graph: Graph
-
-    @property
-    def operation(self) -> TensorOperation:
-        """What it computes."""
-        return self.graph.operations[0]
 
     @property
     def alias(self) -> bool:
         """Whether the output lies where the input does, and there is nothing to compute."""
-        return isinstance(self.operation, Reshape)
+        return isinstance(self.graph.operations[0], Reshape)
 
 
 def match_of(
@@ -115,15 +111,30 @@ def match_of(
         operation: what it is.
         constants: that it reads.
     """
+    return match_of_several(node, [result], values, tensors, [operation], constants)
+
+
+def match_of_several(
+    node: ir.Node, results: Sequence["Produced"], values: Sequence[ir.Value], tensors: Sequence[Tensor],
+    operations: Sequence[TensorOperation], constants: Sequence[Constant] = (),
+) -> Match:  # fmt: skip
+    """A match of a node with several results: an operation for each. See `match_of`."""
     graph = Graph(
         name=node.name or "",
-        operations=(operation,),
-        tensors={one.name: one for one in (*tensors, result.tensor)},
+        operations=tuple(operations),
+        tensors={one.name: one for one in (*tensors, *(result.tensor for result in results))},
         constants={one.tensor.name: one for one in constants},
         inputs=tuple(dict.fromkeys(one.name for one in tensors)),
-        outputs=(result.tensor.name,),
+        outputs=tuple(result.tensor.name for result in results),
     )
-    return Match(node, result.nodes, tuple(values), tuple(one.name for one in tensors), result.value, graph)
+    return Match(
+        node=node,
+        nodes=tuple(dict.fromkeys(one for result in results for one in result.nodes)),
+        inputs=tuple(values),
+        reads=tuple(one.name for one in tensors),
+        outputs=tuple(result.value for result in results),
+        graph=graph,
+    )
 
 
 def sources_of(nodes: Sequence[ir.Node]) -> tuple[SourceNode, ...]:
@@ -329,16 +340,18 @@ def float_tensor(value: ir.Value) -> Tensor:
     return Tensor(value.name or "", _image_or_matrix(value), BFLOAT16)
 
 
-def produced(context: Context, node: ir.Node, operators: tuple[str, ...] = (), *, clamp: bool = True) -> Produced:
-    """What a node gives. `operators`: see `quantized_output`. `clamp`: the machine's operation limits its result, so
-    that a Relu or Clip behind a float one can be absorbed.
+def produced(
+    context: Context, node: ir.Node, operators: tuple[str, ...] = (), *, clamp: bool = True, output: int = 0
+) -> Produced:
+    """What a node gives as one of its outputs. `operators`: see `quantized_output`. `clamp`: the machine's operation
+    limits its result, so that a Relu or Clip behind a float one can be absorbed.
 
     Raises:
         Refused: when the machine cannot produce it.
     """
     if not context.floats:
-        return Produced(*quantized_output(context, node, operators))
-    value = node.outputs[0]
+        return Produced(*quantized_output(context, node, operators, output=output))
+    value = node.outputs[output]
     uses = list(value.uses())
     if clamp and len(uses) == 1 and value.name not in context.graph_outputs and uses[0].idx == 0:
         follower = uses[0].node
@@ -365,7 +378,7 @@ def limits_of(node: ir.Node) -> tuple[float, float] | None:
 
 
 def quantized_output(
-    context: Context, node: ir.Node, operators: tuple[str, ...], absorb: bool = True
+    context: Context, node: ir.Node, operators: tuple[str, ...], absorb: bool = True, output: int = 0
 ) -> tuple[tuple[ir.Node, ...], ir.Value, Tensor]:
     """The nodes from `node` to its QuantizeLinear, the quantised value, and its description.
 
@@ -376,7 +389,7 @@ def quantized_output(
         Refused: when the output is used as float, or ONNX Runtime computes it in float.
     """
     nodes = [node]
-    value = node.outputs[0]
+    value = node.outputs[output]
     while True:
         uses = list(value.uses())
         if value.name in context.graph_outputs or len(uses) != 1:

@@ -10,16 +10,18 @@ from npukit.compiler.frontends.onnx.operators.base import (
     Match,
     constant,
     match_of,
+    match_of_several,
     produced,
     same_parameters,
     source,
     sources_of,
+    static_shape,
 )
 from npukit.compiler.frontends.onnx.operators.unary import requantising_table
 from npukit.compiler.ir.operations import Concatenation, Pad, Repeat, Reshape, Slice
 from npukit.compiler.ir.tensor import Tensor
 
-__all__ = ["match_concat", "match_pad", "match_reshape", "match_resize", "match_slice"]
+__all__ = ["match_concat", "match_pad", "match_reshape", "match_resize", "match_slice", "match_split"]
 
 
 def match_reshape(context: Context, node: ir.Node) -> Match:
@@ -115,7 +117,7 @@ def match_pad(context: Context, node: ir.Node) -> Match:
 
 
 def match_slice(context: Context, node: ir.Node) -> Match:
-    """Slice along height and width, and along channels from a multiple of the array's size, in steps of 1."""
+    """Slice along height, width and channels, in steps of 1."""
     value, x = source(context, node.inputs[0])
     _image(x, "Slice")
     result = produced(context, node, clamp=False)
@@ -140,6 +142,28 @@ def match_slice(context: Context, node: ir.Node) -> Match:
         raise Refused(f"from {first} to {last} it does not make {list(y.shape)} of {list(x.shape)}")
     operation = Slice(output=y.name, sources=sources_of(result.nodes), input=x.name, starts=tuple(first))
     return match_of(node, result, [value], [x], operation)
+
+
+def match_split(context: Context, node: ir.Node) -> Match:
+    """Split along channels, height or width, into parts of any size; parts that nobody reads are not made."""
+    value, x = source(context, node.inputs[0])
+    axis = _axes([node.attributes.get_int("axis", 0)], len(x.shape))[0]
+    results, operations, start = [], [], 0
+    for position, part in enumerate(node.outputs):
+        size = static_shape(part)[axis]
+        if list(part.uses()) or part.name in context.graph_outputs:
+            result = produced(context, node, clamp=False, output=position)
+            y = result.tensor
+            same_parameters(x, y, "Split")
+            starts = tuple(start if one == axis else 0 for one in range(len(x.shape)))
+            operations.append(Slice(output=y.name, sources=sources_of(result.nodes), input=x.name, starts=starts))
+            results.append(result)
+        start += size
+    if start != x.shape[axis]:
+        raise Refused(f"its parts have {start} of {x.shape[axis]} along axis {axis}")
+    if not results:
+        raise Refused("none of its parts is read")
+    return match_of_several(node, results, [value], [x], operations)
 
 
 def _scales(context: Context, node: ir.Node) -> list[float] | None:
