@@ -1,17 +1,20 @@
 """Which operations a configuration can run, and the reason when it cannot. The limits are the instructions' own."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from npukit.compiler.arithmetic import channel_multiplier, elementwise_descriptor, sum_descriptor, weights_of
 from npukit.compiler.errors import Refused
+from npukit.compiler.ir.decompose import convolution_of
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import (
     Add,
     AveragePool,
     Concatenation,
     Convolution,
+    Dilate,
     Elementwise,
     FullyConnected,
     GlobalAveragePool,
@@ -23,6 +26,7 @@ from npukit.compiler.ir.operations import (
     Rounding,
     Slice,
     TensorOperation,
+    TransposedConvolution,
 )
 from npukit.compiler.limits import MAX_COLUMN_STRIDE, MAX_PAD, MAX_STEP, MAX_STRIDE
 from npukit.compiler.tiling import (
@@ -91,6 +95,43 @@ def _convolution(config: NpuConfig, graph: Graph, operation: Convolution) -> Non
             f"groups of {sizes[0]} and {sizes[1]} channels share words; multiples of {config.array} are "
             "supported in bf16"
         )
+
+
+def _transposed_convolution(config: NpuConfig, graph: Graph, operation: TransposedConvolution) -> None:
+    x = graph.tensor(operation.input)
+    dilate, spread, weights, convolution = convolution_of(graph, operation)
+    top, left, *_ = convolution.pads
+    if min(top, left) < 0:
+        raise Refused(f"pads {list(operation.pads)} cut off more than the kernel reaches")
+    if not x.format.floating:
+        _check_exact(graph, operation)
+    tensors = {**graph.tensors, spread.name: spread}
+    whole = replace(graph, tensors=tensors, constants={**graph.constants, weights.tensor.name: weights})
+    if dilate is not None:
+        _repeat(config, whole, dilate)
+    _convolution(config, whole, convolution)
+
+
+def _check_exact(graph: Graph, operation: TransposedConvolution) -> None:
+    """Refuse sums that ONNX Runtime may round: it adds products of dequantised numbers in fp32, in an order of its own.
+
+    Where all scales are powers of two, products and sums are whole numbers of one unit, and exact below 2**24 of it.
+    """
+    x, y = graph.tensor(operation.input), graph.tensor(operation.output)
+    kernel = graph.constants[operation.weights]
+    assert kernel.tensor.quantization is not None
+    scales = (x.scale, y.scale, *kernel.tensor.quantization.scale)
+    wrong = [scale for scale in scales if np.frexp(scale)[0] != 0.5]
+    if wrong:
+        raise Refused(f"its scale {wrong[0]:g} is no power of two: ONNX Runtime computes it in float, and rounds there")
+    stored = x.format.stored
+    most = max(x.zero_point - stored.start, stored.stop - 1 - x.zero_point)
+    weights = np.abs(weights_of(kernel).astype(np.int64))
+    bias = 0 if operation.bias is None else int(np.abs(graph.constants[operation.bias].data.astype(np.int64)).max())
+    # of each output channel, all elements of the kernel at once, which is more than any sum takes
+    total = int(weights.sum(axis=(0, 2, 3)).max()) * most + bias
+    if total >= 1 << 24:
+        raise Refused(f"its sums may reach {total} units; in ONNX Runtime's floats they are exact below {1 << 24}")
 
 
 def _fully_connected(config: NpuConfig, graph: Graph, operation: FullyConnected) -> None:
@@ -211,7 +252,7 @@ def _slice(config: NpuConfig, graph: Graph, operation: Slice) -> None:
         raise Refused(f"its {channels} channels end within a word of {config.array}, which bf16 does not support")
 
 
-def _repeat(config: NpuConfig, graph: Graph, operation: Repeat) -> None:
+def _repeat(config: NpuConfig, graph: Graph, operation: Repeat | Dilate) -> None:
     tall, wide = operation.factors
     if tall * wide > elementwise_words(config):
         raise Refused(f"each element becomes {tall}x{wide}, more than a tile holds")
@@ -233,6 +274,8 @@ def _reshape(config: NpuConfig, graph: Graph, operation: Reshape) -> None:
 LEGALITY: Mapping[type[TensorOperation], Callable[[NpuConfig, Graph, Any], None]] = {
     Convolution: _convolution,
     FullyConnected: _fully_connected,
+    TransposedConvolution: _transposed_convolution,
+    Dilate: _repeat,
     Add: _elementwise,
     Multiply: _elementwise,
     MaxPool: _max_pool,

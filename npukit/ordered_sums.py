@@ -16,6 +16,7 @@ from npukit.compiler.ir.operations import (
     Concatenation,
     Convolution,
     DepthwiseConvolution,
+    Dilate,
     Elementwise,
     GlobalAveragePool,
     Limits,
@@ -229,6 +230,14 @@ def _concatenation(
     return np.concatenate([inputs[name] for name in operation.inputs], axis=operation.axis)
 
 
+def _dilate(
+    config: NpuConfig, graph: Graph, operation: Dilate, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    result = np.zeros(shape, np.float32)
+    result[:, :, :: operation.factors[0], :: operation.factors[1]] = inputs[operation.input]
+    return result
+
+
 def _repeat(
     config: NpuConfig, graph: Graph, operation: Repeat, inputs: Mapping[str, Floats], shape: tuple[int, ...]
 ) -> Floats:
@@ -247,4 +256,5 @@ _OPERATIONS: dict[type[TensorOperation], Callable[..., Floats]] = {
     Slice: _slice,
     Concatenation: _concatenation,
     Repeat: _repeat,
+    Dilate: _dilate,
 }

@@ -14,6 +14,7 @@ from npukit.compiler.ir.operations import (
     Concatenation,
     Convolution,
     DepthwiseConvolution,
+    Dilate,
     FullyConnected,
     GlobalAveragePool,
     Lookup,
@@ -27,6 +28,7 @@ from npukit.compiler.ir.operations import (
     Slice,
     SourceNode,
     TensorOperation,
+    TransposedConvolution,
 )
 from npukit.compiler.ir.tensor import Constant, MemoryLayout, Quantization, Tensor
 from npukit.isa.formats import BFLOAT16, FLOAT32, INT8, INT32, UINT8, NumberFormat
@@ -60,7 +62,8 @@ class _Maker:
                 self.tensors[tensor.name] = replace(tensor, layout=layout)
         makers = [
             self._convolution, self._depthwise, self._elementwise, self._clamp, self._pad, self._slice,
-            self._concatenation, self._repeat, self._pool, self._global_average, self._flatten,
+            self._concatenation, self._repeat, self._dilate, self._transposed, self._pool,
+            self._global_average, self._flatten,
         ]  # fmt: skip
         if not self.floating:
             makers += [self._lookup, self._reinterpret]
@@ -236,6 +239,21 @@ class _Maker:
         factors = self.random.randint(1, 3), self.random.randint(1, 3)
         shape = (*x.shape[:2], x.shape[2] * factors[0], x.shape[3] * factors[1])
         self._add(Repeat, self._activation(shape, x), input=x.name, factors=factors)
+
+    def _dilate(self, x: Tensor) -> None:
+        factors = self.random.randint(1, 3), self.random.randint(1, 3)
+        size = tuple((x.shape[2 + axis] - 1) * factors[axis] + 1 for axis in (0, 1))
+        if max(size) < 40:
+            self._add(Dilate, self._activation((*x.shape[:2], *size), x), input=x.name, factors=factors)
+
+    def _transposed(self, x: Tensor) -> None:
+        groups = self.random.choice([one for one in range(1, x.shape[1] + 1) if x.shape[1] % one == 0])
+        of_group, kernel = self.random.randint(1, 3), (self.random.randint(1, 3), self.random.randint(1, 3))
+        result = self._activation((x.shape[0], of_group * groups, self.random.randint(1, 9), self.random.randint(1, 9)))
+        self._add(
+            TransposedConvolution, result, input=x.name, weights=self._weights((x.shape[1], of_group, *kernel), 1),
+            bias=self._bias(of_group * groups), groups=groups, strides=(2, 1), pads=(0, 1, 1, 0), **self._rounded(),
+        )  # fmt: skip
 
     def _pool(self, x: Tensor) -> None:
         attributes, kernel, size = self._window(x)

@@ -8,9 +8,11 @@ from npukit.compiler.ir.operations import (
     AveragePool,
     Convolution,
     DepthwiseConvolution,
+    Dilate,
     FullyConnected,
     MaxPool,
     TensorOperation,
+    TransposedConvolution,
 )
 from npukit.compiler.ir.tensor import Constant, Tensor
 
@@ -73,7 +75,9 @@ class Graph:
         """Storages of the outputs."""
         return {self.tensors[name].storage for name in self.outputs}
 
-    def kernel(self, operation: Convolution | DepthwiseConvolution | MaxPool | AveragePool) -> tuple[int, int]:
+    def kernel(
+        self, operation: Convolution | DepthwiseConvolution | TransposedConvolution | MaxPool | AveragePool
+    ) -> tuple[int, int]:
         """Height and width of an operation's windows."""
         if isinstance(operation, MaxPool | AveragePool):
             return operation.kernel
@@ -81,7 +85,15 @@ class Graph:
         return height, width
 
     def macs(self, operation: TensorOperation) -> int:
-        """Multiply-accumulates of an operation; products with padding count."""
+        """Multiply-accumulates of an operation. Products with padding around its input count, those with padding
+        between elements do not."""
+        makers = {one.output: one for one in self.operations if isinstance(one, Dilate)}
+        if isinstance(operation, TransposedConvolution):
+            return prod(self.tensor(operation.input).shape) * prod(self.tensor(operation.weights).shape[1:])
+        if isinstance(operation, Convolution | DepthwiseConvolution) and operation.input in makers:
+            elements = self.tensor(makers[operation.input].input).shape
+            # each element meets the kernels of its group
+            return prod(elements) * prod(self.tensor(operation.weights).shape) // elements[1]
         if isinstance(operation, Convolution | DepthwiseConvolution):
             return prod(self.tensor(operation.output).shape) * prod(self.tensor(operation.weights).shape[1:])
         if isinstance(operation, FullyConnected):

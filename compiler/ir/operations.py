@@ -14,6 +14,7 @@ __all__ = [
     "Concatenation",
     "Convolution",
     "DepthwiseConvolution",
+    "Dilate",
     "Elementwise",
     "FullyConnected",
     "GlobalAveragePool",
@@ -29,6 +30,7 @@ __all__ = [
     "Slice",
     "SourceNode",
     "TensorOperation",
+    "TransposedConvolution",
     "Window",
     "attributes_of",
     "operands_of",
@@ -163,6 +165,25 @@ class DepthwiseConvolution(_Rounded, Window):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TransposedConvolution(_Rounded, Window):
+    """The gradient of a convolution by its input: each element adds its products with the kernel to a window.
+
+    Attributes:
+        weights: [in channels, out channels of a group, kernel height, kernel width].
+        bias: [out channels], in units of both scales' product, or None.
+        strides: of the windows in the result.
+        pads: what is cut off the result at the top and the left; at the bottom and the right its shape decides.
+        groups: of channels.
+    """
+
+    mnemonic = "transposed_convolution"
+
+    weights: str = operand()
+    bias: str | None = operand(optional=True)
+    groups: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class FullyConnected(_Rounded):
     """A product of a matrix and constant weights.
 
@@ -262,6 +283,16 @@ class Repeat(TensorOperation):
     """Each element so many times along height and width."""
 
     mnemonic = "repeat"
+
+    input: str = operand()
+    factors: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dilate(TensorOperation):
+    """The tensor with one element less than `factors` of padding, 0, between neighbours along height and width."""
+
+    mnemonic = "dilate"
 
     input: str = operand()
     factors: tuple[int, int]

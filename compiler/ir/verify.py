@@ -14,6 +14,7 @@ from npukit.compiler.ir.operations import (
     Concatenation,
     Convolution,
     DepthwiseConvolution,
+    Dilate,
     Elementwise,
     FullyConnected,
     GlobalAveragePool,
@@ -26,6 +27,7 @@ from npukit.compiler.ir.operations import (
     Reshape,
     Slice,
     TensorOperation,
+    TransposedConvolution,
     Window,
 )
 from npukit.compiler.ir.tensor import Constant, Tensor
@@ -171,11 +173,14 @@ def _window(graph: Graph, operation: Window, kernel: tuple[int, int]) -> tuple[T
     return x, y
 
 
-def _weights(graph: Graph, x: Tensor, name: str, bias: str | None, dimensions: int, outputs: int, axis: int) -> Tensor:
+def _weights(
+    graph: Graph, x: Tensor, name: str, bias: str | None, dimensions: int, outputs: int, axis: int, groups: int = 1
+) -> Tensor:
     _check(name in graph.constants, f"its weights {name} are no constant")
     weights = graph.tensor(name)
     _check(len(weights.shape) == dimensions, f"its weights {name} have {len(weights.shape)} dimensions")
-    _check(weights.shape[axis] == outputs, f"its weights {name} are for {weights.shape[axis]} outputs of {outputs}")
+    found = weights.shape[axis] * groups
+    _check(found == outputs, f"its weights {name} are for {found} outputs of {outputs}")
     allowed = (FLOAT32,) if x.format.floating else (INT8, UINT8)
     _check(weights.format in allowed, f"its weights {name} are {weights.format.name}")
     quantization = weights.quantization
@@ -208,6 +213,26 @@ def _depthwise(graph: Graph, operation: DepthwiseConvolution) -> None:
     weights = _weights(graph, x, operation.weights, operation.bias, 4, y.view[1], 0)
     _window(graph, operation, graph.kernel(operation))
     _check(weights.shape[1] == 1 and x.view[1] == y.view[1], f"{x.view[1]} channels become {y.view[1]}")
+
+
+def _transposed_convolution(graph: Graph, operation: TransposedConvolution) -> None:
+    x, y = _activation(graph, operation.input), _activation(graph, operation.output)
+    _same_kind(x, y)
+    groups = operation.groups
+    _check(groups >= 1 and y.view[1] % groups == 0, f"{y.view[1]} channels in {groups} groups")
+    weights = _weights(graph, x, operation.weights, operation.bias, 4, y.view[1], 1, groups)
+    _check(weights.shape[0] == x.view[1], f"weights for {weights.shape[0]} input channels, of {x.view[1]}")
+    _check(min(*operation.strides, *operation.dilations) >= 1, "a stride or dilation is below 1")
+    _check(min(operation.pads) >= 0, f"pads {list(operation.pads)} are negative")
+    _check(x.view[0] == y.view[0], f"{x.name} has {x.view[0]} images and {y.name} {y.view[0]}")
+
+
+def _dilate(graph: Graph, operation: Dilate) -> None:
+    x, y = _activation(graph, operation.input), _activation(graph, operation.output)
+    _same_quantization(x, y)
+    _check(min(operation.factors) >= 1, "a factor is below 1")
+    found = (*x.view[:2], *((size - 1) * by + 1 for size, by in zip(x.view[2:], operation.factors, strict=True)))
+    _check(found == y.view, f"{list(x.view)} becomes {list(found)}, not {list(y.view)}")
 
 
 def _fully_connected(graph: Graph, operation: FullyConnected) -> None:
@@ -346,4 +371,6 @@ _FORMS: dict[type[TensorOperation], Callable[[Graph, Any], None]] = {
     GlobalAveragePool: _global_average_pool,
     Reshape: _reshape,
     Reinterpret: _reinterpret,
+    TransposedConvolution: _transposed_convolution,
+    Dilate: _dilate,
 }

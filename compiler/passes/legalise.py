@@ -1,13 +1,17 @@
 """legalise: operations that the machine has no instruction for become such as it has.
 
-A product of a matrix becomes a convolution, whose kernel is the whole image that was flattened; limits alone a product
-with 1; a convolution of each channel by itself a depthwise one, where VECTOR can compute it. A reshape, or another
-reading of the same numbers, is no operation any more, but the place of its result.
+A product of a matrix becomes a convolution, whose kernel is the whole image that was flattened; a transposed
+convolution one over its input, spread out; limits alone a product with 1; a convolution of each channel by itself a
+depthwise one, where VECTOR can compute it. A reshape, or another reading of the same numbers, is no operation any more,
+but the place of its result.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
+from npukit.compiler.ir.decompose import convolution_of
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import (
     Clamp,
@@ -18,6 +22,7 @@ from npukit.compiler.ir.operations import (
     Reinterpret,
     Reshape,
     TensorOperation,
+    TransposedConvolution,
 )
 from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor
 from npukit.compiler.legality import is_depthwise
@@ -50,13 +55,20 @@ class LegalisePass:
                 tensors[result.name] = result
                 continue
             tensors[result.name] = result
-            legal = operation
-            if isinstance(operation, FullyConnected):
+            legal, where = operation, graph
+            if isinstance(operation, TransposedConvolution):
+                dilate, spread, kernel, legal = convolution_of(graph, operation, partial(_fresh, graph, constants))
+                constants[kernel.tensor.name] = kernel
+                if dilate is not None:
+                    tensors[spread.name] = spread
+                    operations.append(dilate)
+                where = replace(graph, tensors=tensors, constants=constants)
+            elif isinstance(operation, FullyConnected):
                 legal = _convolution(graph, operation, tensors[operation.input], constants)
             elif isinstance(operation, Clamp):
                 legal = _product_with_one(graph, operation, constants)
-            elif isinstance(operation, Convolution) and is_depthwise(self.config, graph, operation):
-                legal = _depthwise(operation)
+            if isinstance(legal, Convolution) and legal.groups > 1 and is_depthwise(self.config, where, legal):
+                legal = _depthwise(legal)
             for name in legal.operands:
                 if name in graph.constants:
                     constants.setdefault(name, graph.constants[name])
@@ -64,7 +76,7 @@ class LegalisePass:
         return replace(graph, operations=tuple(operations), tensors=tensors, constants=constants)
 
 
-def _fresh(graph: Graph, constants: dict[str, Constant], name: str) -> str:
+def _fresh(graph: Graph, constants: Mapping[str, Constant], name: str) -> str:
     """A name that nothing has."""
     while name in graph.tensors or name in graph.constants or name in constants:
         name += "_"

@@ -9,6 +9,7 @@ from npukit.compiler.ir.operations import (
     Concatenation,
     Convolution,
     DepthwiseConvolution,
+    Dilate,
     GlobalAveragePool,
     Lookup,
     MaxPool,
@@ -24,6 +25,7 @@ from npukit.compiler.schedule.conv import schedule_convolution
 from npukit.compiler.schedule.elementwise import schedule_elementwise, schedule_lookup
 from npukit.compiler.schedule.movement import (
     schedule_concatenation,
+    schedule_dilate,
     schedule_pad,
     schedule_repeat,
     schedule_slice,
@@ -45,5 +47,6 @@ SCHEDULERS: Mapping[type[TensorOperation], Callable[[Builder, Any], None]] = {
     Pad: schedule_pad,
     Slice: schedule_slice,
     Repeat: schedule_repeat,
+    Dilate: schedule_dilate,
 }
 """Emits the tasks of an operation."""

@@ -346,9 +346,13 @@ class Builder:
         return int(narrow(np.array(value, np.float32))) if self.config.activation.floating else int(value) & 0xFF
 
     def fill_part(
-        self, buffer: Buffer, value: float, start: int, counts: tuple[int, int, int], strides: tuple[int, int]
-    ) -> None:
-        """Set words [block][row][column] of a buffer in ACT, blocks and rows so far apart."""
+        self, buffer: Buffer, value: float, start: int, counts: tuple[int, int, int], strides: tuple[int, int],
+        capture: CaptureBox | None = None,
+    ) -> None:  # fmt: skip
+        """Set words [block][row][column] of a buffer in ACT, blocks and rows so far apart.
+
+        capture: which part of a tensor they are, for as many words as one instruction sets.
+        """
         for blocks, rows, columns in product(*(parts(count, most) for count, most in zip(counts, _LOOPS, strict=True))):
             shape = tuple(high - low for low, high in (blocks, rows, columns))
             at = start + blocks[0] * strides[0] + rows[0] * strides[1] + columns[0]
@@ -358,7 +362,7 @@ class Builder:
                 out_stride_y=strides[1] if shape[1] > 1 else 0, out_stride_x=1,
             )  # fmt: skip
             parameters = self.parameters(f"fill {value}", Operation.FILL, {"value": value}, [])
-            self.vector(instruction, (), Operand("out", buffer, at, write=True), parameters)
+            self.vector(instruction, (), Operand("out", buffer, at, write=True), parameters, capture)
 
     def leave(self, region: Region, placed: Placed) -> None:
         """Store a tile from where `place` put it; one of a tensor that stays is where it belongs."""

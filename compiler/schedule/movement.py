@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
-from npukit.compiler.arithmetic import element
-from npukit.compiler.ir.operations import Concatenation, Pad, Repeat, Slice
+from npukit.compiler.arithmetic import border, element
+from npukit.compiler.ir.operations import Concatenation, Dilate, Pad, Repeat, Slice
 from npukit.compiler.ir.tensor import Tensor
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.schedule.elementwise import elementwise_tiles, look_up
@@ -13,7 +13,7 @@ from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import elementwise_words, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 
-__all__ = ["schedule_concatenation", "schedule_pad", "schedule_repeat", "schedule_slice"]
+__all__ = ["schedule_concatenation", "schedule_dilate", "schedule_pad", "schedule_repeat", "schedule_slice"]
 
 _Range = tuple[int, int]
 
@@ -172,6 +172,43 @@ def _shift_weights(builder: Builder, shift: int, lanes: int) -> Buffer:
         tile[source, source - shift] = 1
     name = builder.constant(f"shift by {shift} of {lanes}", lambda: tile)
     return builder.load_constant(Memory.WGT, name, name, size, "shift")
+
+
+def schedule_dilate(builder: Builder, layer: Dilate) -> None:
+    """Emit the tasks of a tensor with padding between its elements: tiles of padding, and the elements into them."""
+    config = builder.config
+    x, y = builder.tensor(layer.input), builder.tensor(layer.output)
+    tall, wide = layer.factors
+    batches, channels, height, width = x.view
+    most = elementwise_words(config) // (tall * wide)
+    for batch in range(batches):
+        for columns in parts(width, most):
+            for rows in parts(height, max(1, most // (columns[1] - columns[0]))):
+                # behind the last element there is no padding
+                place = [
+                    (low * by, min(high * by, size))
+                    for (low, high), by, size in zip((rows, columns), layer.factors, y.view[2:], strict=True)
+                ]
+                for block in range(-(-channels // config.array)):
+                    target = Region(y, config.array, batch, (block, block + 1), place[0], place[1])
+                    source = builder.load_tile(Region(x, config.array, batch, (block, block + 1), rows, columns), 0)
+                    _spread(builder, layer, source, target, (rows[1] - rows[0], columns[1] - columns[0]))
+
+
+def _spread(builder: Builder, layer: Dilate, source: Buffer, target: Region, size: tuple[int, int]) -> None:
+    tall, wide = layer.factors
+    out = Buffer(Memory.ACT, target.words, target.tensor)
+    place = target.tensor, target.batch, target.block[0], target.y, target.x[0]
+    shape = 1, target.rows, target.columns
+    value = border(builder.tensor(layer.input))
+    builder.fill_part(out, value, 0, shape, (0, target.columns), CaptureBox(*place))
+    instruction = Vector(
+        operation=Operation.COPY, height=size[0], width=size[1], a_stride_y=size[1], a_stride_x=1,
+        out_stride_y=tall * target.columns, out_stride_x=wide,
+    )  # fmt: skip
+    capture = CaptureBox(*place, tall, wide)
+    builder.vector(instruction, (Operand("a", source),), Operand("out", out, write=True), None, capture)
+    builder.store_region(target, out)
 
 
 def schedule_repeat(builder: Builder, layer: Repeat) -> None:

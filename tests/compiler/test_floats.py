@@ -186,6 +186,20 @@ def test_movement(graphs) -> None:
     assert reason.reason == "its first channel 3 is not a multiple of 4, which bf16 does not support"
 
 
+def test_transposed_convolutions(graphs) -> None:
+    made = Floats(graphs)
+    x = made.input(1, 8, 6, 5)
+    first = made.node("ConvTranspose", x, made.weights(8, 4, 3, 3), made.weights(4), strides=[2, 2], pads=[1, 1, 1, 1])
+    outputs = [
+        made.node("Relu", first),
+        made.node("ConvTranspose", x, made.weights(8, 4, 2, 3), group=2, strides=[2, 3]),
+        made.node("ConvTranspose", x, made.weights(8, 1, 3, 3), group=8, strides=[2, 1], output_padding=[1, 0]),
+        made.node("ConvTranspose", x, made.weights(8, 6, 3, 2), dilations=[2, 1], pads=[1, 0, 2, 1]),
+    ]
+    session = agree(made.model(*outputs), SMALL)
+    assert len(session.programs) == 1
+
+
 def test_what_stays(graphs) -> None:
     made = Floats(graphs)
     y = made.conv(made.input(1, 4, 8, 8), 6)

@@ -214,6 +214,62 @@ def test_padding_and_cutting(graphs) -> None:
     graphs.agree(graph.model(), SMALL)
 
 
+def transposed(graph, x, out: int, kernel: tuple[int, int], scale: float, group: int = 1, **attributes):
+    """A ConvTranspose whose scales are powers of two."""
+    inner = graph.shape(x.name)[1]
+    weights = graph.weights(graph.random.integers(-50, 51, (inner, out // group, *kernel)).astype(np.int8), 2.0**-6)
+    bias = graph.bias(graph.random.integers(-900, 900, out).astype(np.int32), x.scale * 2.0**-6)
+    made = graph.node("ConvTranspose", [graph.dequantize(x), weights, bias], group=group, **attributes)
+    return graph.quantize(made, scale)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize(
+    ("channels", "out", "kernel", "attributes"),
+    [
+        (3, 5, (3, 3), {}),
+        (9, 6, (3, 2), {"strides": [2, 2], "pads": [1, 0, 1, 1], "output_padding": [1, 0]}),  # U-Net, GAN
+        (4, 8, (2, 2), {"strides": [2, 2]}),
+        (7, 3, (4, 4), {"strides": [2, 3], "pads": [1, 1, 2, 0]}),
+        (5, 4, (3, 3), {"strides": [3, 1], "dilations": [2, 1], "pads": [4, 2, 0, 1]}),
+        (6, 6, (3, 3), {"strides": [2, 2], "group": 6, "pads": [1, 1, 1, 1]}),  # each channel by itself
+        (6, 9, (3, 3), {"strides": [2, 1], "group": 3}),
+        (4, 4, (1, 1), {"strides": [4, 4], "auto_pad": "VALID"}),
+        (2, 3, (5, 5), {"strides": [2, 2], "pads": [2, 2, 2, 2], "output_padding": [1, 1]}),
+    ],
+)
+def test_transposed_convolution(graphs, dtype, channels, out, kernel, attributes) -> None:
+    graph = graphs.Graph(seed=out, dtype=dtype)
+    x = graph.input((2, channels, 6, 5), 2.0**-5)
+    y = transposed(graph, x, out, kernel, 2.0**-1, **attributes)
+    graph.output(y)
+    model = graph.model()
+    session, _ = graphs.agree(model, SMALL, runs=2)
+    assert (
+        session.offload.macs
+        == session.offload.macs_total
+        == 2 * channels * 30 * out * kernel[0] * kernel[1] // (attributes.get("group", 1))
+    )
+    if "strides" in attributes:  # else it is a convolution with padding around it, which counts
+        nodes = [node for program in session.programs.values() for node in program.nodes]
+        assert sum(node.macs for node in nodes) == session.offload.macs
+    assert len(np.unique(session.run(graphs.inputs_of(model))[model.graph.output[0].name])) > 10
+
+
+def test_transposed_convolution_that_may_round(graphs) -> None:
+    """ONNX Runtime computes it in float: scales that are no powers of two, and large sums, stay there."""
+    graph = graphs.Graph(seed=3)
+    graph.output(transposed(graph, graph.input((1, 3, 5, 5), 2.0**-5), 4, (3, 3), 0.3))
+    session, _ = graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "ConvTranspose"}, subgraphs=0)
+    reasons = [one.reason for one in session.offload.reasons if one.op == "ConvTranspose"]
+    assert reasons == ["its scale 0.3 is no power of two: ONNX Runtime computes it in float, and rounds there"]
+    graph = graphs.Graph(seed=3)
+    graph.output(transposed(graph, graph.input((1, 600, 3, 3), 2.0**-5), 4, (3, 3), 0.5))
+    session, _ = graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "ConvTranspose"}, subgraphs=0)
+    (reason,) = (one.reason for one in session.offload.reasons if one.op == "ConvTranspose")
+    assert reason.endswith("units; in ONNX Runtime's floats they are exact below 16777216")
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize(
     ("shape", "sizes", "axis"),

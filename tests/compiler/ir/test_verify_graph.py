@@ -22,6 +22,15 @@ LINES = {
         '"y" = depthwise_convolution(input="x", weights="w") {"strides": [1, 1], "pads": [0, 0, 0, 0]}: '
         f'int8[1, 4, 3, 3] {Q} from "Conv" "n"'
     ),
+    "transposed": (
+        f'input "x": int8[1, 4, 5, 5] {Q}\nconstant "w": int8[4, 3, 3, 3] {Q}\n'
+        '"y" = transposed_convolution(input="x", weights="w") {"strides": [2, 1], "pads": [0, 0, 0, 0], "groups": 2}: '
+        f'int8[1, 6, 11, 7] {Q} from "ConvTranspose" "n"'
+    ),
+    "dilate": (
+        f'input "x": int8[1, 4, 5, 5] {Q}\n"y" = dilate(input="x") {{"factors": [2, 3]}}: int8[1, 4, 9, 13] {Q} '
+        'from "ConvTranspose" "n"'
+    ),
     "fully_connected": (
         f'input "x": int8[3, 4] {Q}\nconstant "w": int8[4, 7] {Q}\n'
         f'"y" = fully_connected(input="x", weights="w"): int8[3, 7] {Q} from "Gemm" "n"'
@@ -118,6 +127,13 @@ def test_what_holds(name: str) -> None:
         ("convolution", "int8[1, 4, 5, 5]", "int8[1, 0, 5, 5]", "x has the shape"),
         ("depthwise", "int8[1, 4, 3, 3]", "int8[1, 8, 3, 3]", "its weights w are for 4 outputs of 8"),
         ("depthwise", "int8[4, 1, 3, 3]", "int8[4, 2, 3, 3]", "4 channels become 4"),
+        ("transposed", "int8[1, 6, 11, 7]", "int8[1, 8, 11, 7]", "its weights w are for 6 outputs of 8"),
+        ("transposed", "int8[4, 3, 3, 3]", "int8[5, 3, 3, 3]", "weights for 5 input channels, of 4"),
+        ("transposed", '"groups": 2', '"groups": 4', "6 channels in 4 groups"),
+        ("transposed", '"strides": [2, 1]', '"strides": [2, 0]', "a stride or dilation is below 1"),
+        ("transposed", "[0, 0, 0, 0]", "[0, 0, 0, -1]", "are negative"),
+        ("dilate", "int8[1, 4, 9, 13]", "int8[1, 4, 10, 13]", "not"),
+        ("dilate", "[2, 3]", "[0, 3]", "a factor is below 1"),
         ("fully_connected", "int8[3, 7]", "int8[2, 7]", "becomes"),
         ("fully_connected", "int8[4, 7]", "int8[5, 7]", "weights for 5 inputs, of 4"),
         ("add", "uint8[4, 1, 1]", "uint8[3, 1, 1]", "make no"),

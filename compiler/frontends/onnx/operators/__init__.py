@@ -6,7 +6,15 @@ import onnx_ir as ir
 from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.operators.base import Context, Match, used_values
 from npukit.compiler.frontends.onnx.operators.binary import match_add, match_limits, match_mul
-from npukit.compiler.frontends.onnx.operators.conv import conv_macs, gemm_macs, match_conv, match_gemm, match_matmul
+from npukit.compiler.frontends.onnx.operators.conv import (
+    conv_macs,
+    gemm_macs,
+    match_conv,
+    match_conv_transpose,
+    match_gemm,
+    match_matmul,
+    transposed_macs,
+)
 from npukit.compiler.frontends.onnx.operators.movement import (
     match_concat,
     match_pad,
@@ -23,6 +31,7 @@ __all__ = ["MATCHERS", "Context", "Match", "Refused", "macs_of", "match_node", "
 
 MATCHERS: dict[str, Callable[[Context, ir.Node], Match]] = {
     "Conv": match_conv,
+    "ConvTranspose": match_conv_transpose,
     "Gemm": match_gemm,
     "MatMul": match_matmul,
     "Add": match_add,
@@ -88,6 +97,8 @@ def macs_of(node: ir.Node) -> int:
     """Multiply-accumulates of a node of any kind (0 for other operators than convolutions and products)."""
     if node.op_type == "Conv":
         return conv_macs(node)
+    if node.op_type == "ConvTranspose":
+        return transposed_macs(node)
     if node.op_type in ("Gemm", "MatMul"):
         return gemm_macs(node)
     return 0

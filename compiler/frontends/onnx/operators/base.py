@@ -37,6 +37,7 @@ __all__ = [
     "static_shape",
     "tensor_of",
     "used_values",
+    "window_attribute",
     "window_of",
 ]
 
@@ -454,13 +455,13 @@ def window_of(node: ir.Node, x: Tensor, y: Tensor, kernel: Sequence[int]) -> Win
     if len(x.shape) != 4 or len(y.shape) != 4:
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {node.op_type} needs 4 (NCHW)")
     size, out = x.view[2:], y.view[2:]
-    kernel = _attribute("kernel_shape", kernel, 2, 1)
-    strides = _attribute("strides", node.attributes.get_ints("strides") or (1, 1), 2, 1)
-    dilations = _attribute("dilations", node.attributes.get_ints("dilations") or (1, 1), 2, 1)
+    kernel = window_attribute("kernel_shape", kernel, 2, 1)
+    strides = window_attribute("strides", node.attributes.get_ints("strides") or (1, 1), 2, 1)
+    dilations = window_attribute("dilations", node.attributes.get_ints("dilations") or (1, 1), 2, 1)
     mode = node.attributes.get_string("auto_pad", "NOTSET")
     given = (0, 0, 0, 0)
     if mode == "NOTSET":
-        given = _attribute("pads", node.attributes.get_ints("pads") or given, 4, 0)
+        given = window_attribute("pads", node.attributes.get_ints("pads") or given, 4, 0)
     elif mode not in ("SAME_UPPER", "SAME_LOWER", "VALID"):
         raise Refused(f"auto_pad is {mode}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are supported")
     reach = [(kernel[axis] - 1) * dilations[axis] + 1 for axis in (0, 1)]
@@ -485,7 +486,8 @@ def window_of(node: ir.Node, x: Tensor, y: Tensor, kernel: Sequence[int]) -> Win
     return Window((kernel[0], kernel[1]), (strides[0], strides[1]), (dilations[0], dilations[1]), pads)
 
 
-def _attribute(name: str, values: Sequence[int], count: int, least: int) -> Sequence[int]:
+def window_attribute(name: str, values: Sequence[int], count: int, least: int) -> Sequence[int]:
+    """An attribute of a window: `count` numbers, none below `least`. Raises Refused for others."""
     if len(values) != count or min(values) < least:
         raise Refused(f"its attribute {name} is {list(values)}; {count} numbers from {least} on are supported")
     return values

@@ -1,5 +1,6 @@
 """Conv, Gemm and MatMul: products with weights that are constant."""
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -15,14 +16,23 @@ from npukit.compiler.frontends.onnx.operators.base import (
     quantization_of,
     source,
     sources_of,
+    window_attribute,
     window_of,
 )
-from npukit.compiler.ir.operations import Convolution, FullyConnected
+from npukit.compiler.ir.operations import Convolution, FullyConnected, TransposedConvolution
 from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.isa.formats import FLOAT32, FORMATS, INT32
 from numpy.typing import NDArray
 
-__all__ = ["conv_macs", "gemm_macs", "match_conv", "match_gemm", "match_matmul"]
+__all__ = [
+    "conv_macs",
+    "gemm_macs",
+    "match_conv",
+    "match_conv_transpose",
+    "match_gemm",
+    "match_matmul",
+    "transposed_macs",
+]
 
 
 def conv_macs(node: ir.Node) -> int:
@@ -121,6 +131,67 @@ def match_conv(context: Context, node: ir.Node) -> Match:
         limits=result.limits,
     )
     return match_of(node, result, [value], [x], operation, [weights] if bias is None else [weights, bias])
+
+
+def match_conv_transpose(context: Context, node: ir.Node) -> Match:
+    """A two-dimensional ConvTranspose of any number of groups: a convolution over its input, spread out with zeros.
+
+    In int8 only where ONNX Runtime, which computes it in float, does not round: with scales that are powers of two.
+    """
+    value, x = source(context, node.inputs[0])
+    if len(x.shape) != 4:
+        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; ConvTranspose needs 4 (NCHW)")
+    weights = _weights(context, node.inputs[1], 4, 1)
+    inner, of_group, *kernel = weights.tensor.shape
+    groups = node.attributes.get_int("group", 1)
+    if groups < 1 or inner % groups or x.shape[1] != inner:
+        raise Refused(
+            f"weights of shape {list(weights.tensor.shape)} in {groups} groups do not fit {x.shape[1]} input channels"
+        )
+    bias = _bias(context, node, of_group * groups, 4)
+    result = produced(context, node)
+    if list(node.attributes.get_ints("kernel_shape") or kernel) != kernel:
+        raise Refused(f"its kernel_shape is not that of its weights, {list(weights.tensor.shape)}")
+    strides, pads, dilations = _transposed_window(node, x, result.tensor, kernel)
+    operation = TransposedConvolution(
+        output=result.tensor.name, sources=sources_of(result.nodes), input=x.name, weights=weights.tensor.name,
+        bias=None if bias is None else bias.tensor.name, strides=strides, pads=pads, dilations=dilations,
+        groups=groups, limits=result.limits,
+    )  # fmt: skip
+    return match_of(node, result, [value], [x], operation, [weights] if bias is None else [weights, bias])
+
+
+def _transposed_window(
+    node: ir.Node, x: Tensor, y: Tensor, kernel: Sequence[int]
+) -> tuple[tuple[int, int], tuple[int, int, int, int], tuple[int, int]]:
+    """Strides, pads and dilations, whose result has the size that ONNX's shape inference sees."""
+    mode = node.attributes.get_string("auto_pad", "NOTSET")
+    if mode not in ("NOTSET", "VALID"):
+        raise Refused(f"auto_pad is {mode}; NOTSET and VALID are supported")
+    if node.attributes.get_ints("output_shape"):
+        raise Refused("it has an output_shape; pads and output_padding are supported")
+    strides = window_attribute("strides", node.attributes.get_ints("strides") or (1, 1), 2, 1)
+    dilations = window_attribute("dilations", node.attributes.get_ints("dilations") or (1, 1), 2, 1)
+    more = window_attribute("output_padding", node.attributes.get_ints("output_padding") or (0, 0), 2, 0)
+    given = node.attributes.get_ints("pads") if mode == "NOTSET" else None
+    pads = window_attribute("pads", given or (0, 0, 0, 0), 4, 0)
+    for axis in (0, 1):
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        size = (x.shape[2 + axis] - 1) * strides[axis] + reach + more[axis] - pads[axis] - pads[2 + axis]
+        if len(y.shape) != 4 or size != y.shape[2 + axis]:
+            raise Refused(
+                f"kernel {kernel[0]}x{kernel[1]} with strides {list(strides)}, dilations {list(dilations)}, pads "
+                f"{list(pads)} and output_padding {list(more)} does not make {list(y.shape)} of {list(x.shape)}"
+            )
+    return (strides[0], strides[1]), (pads[0], pads[1], pads[2], pads[3]), (dilations[0], dilations[1])
+
+
+def transposed_macs(node: ir.Node) -> int:
+    """Multiplications of a ConvTranspose: each input element's with its group's kernels."""
+    x, weights = node.inputs[0], node.inputs[1]
+    if x is None or x.shape is None or weights is None or weights.shape is None:
+        return 0
+    return prod(int(dim) for dim in x.shape.numpy()) * prod(int(dim) for dim in weights.shape.numpy()[1:])
 
 
 def _groups(node: ir.Node, x: Tensor, weights: Tensor) -> int:
