@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,10 +24,10 @@ __all__ = ["detector", "main"]
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 REPETITIONS = 3
-_NOTE = """`compile_model`, from the bytes of the model to the artifact, and what it is beside: `onnx.load` and the opening of a session
-in ONNX Runtime with all optimisations, in turns; the best of three each, in one process. `detector` has the shape of a YOLOv8n: 64
-convolutions, SiLU, splits, concatenations, pools and two enlargements, 640x640, weights at random. In bf16 the machine has no sigmoid,
-so that each SiLU is computed on the host and cuts the network.
+_NOTE = """`compile_model`, from the bytes of the model to the artifact, beside `onnx.load` and the opening of a session
+in ONNX Runtime with all optimisations, in turns; the best of three each, in one process. `detector` has the shape of a
+YOLOv8n: 64 convolutions, SiLU, splits, concatenations, pools and two enlargements, 640x640, weights at random. In bf16
+the machine has no sigmoid, so that each SiLU is computed on the host and cuts the network.
 """
 
 
@@ -40,7 +41,7 @@ class _Detector:
         self._constants: list[onnx.TensorProto] = []
         self.convolutions = 0
 
-    def node(self, op: str, inputs: Sequence[str], outputs: int = 1, **attributes: object) -> list[str]:
+    def node(self, op: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> list[str]:
         names = [f"{op.lower()}_{len(self._nodes)}_{number}" for number in range(outputs)]
         self._nodes.append(helper.make_node(op, list(inputs), names, name=names[0], **attributes))
         return names
@@ -73,7 +74,11 @@ class _Detector:
 
     def enlarged(self, x: str) -> str:
         scales = self.constant(np.array([1, 1, 2, 2], np.float32))
-        attributes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        attributes: dict[str, Any] = {
+            "mode": "nearest",
+            "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": "floor",
+        }
         return self.node("Resize", [x, "", scales], **attributes)[0]
 
     def together(self, *parts: str) -> str:

@@ -13,7 +13,7 @@ from npukit.sim.bfloat16 import narrow, widen
 from npukit.sim.judge import judge_program, refuse
 from numpy.typing import NDArray
 
-__all__ = ["LoadedProgram", "RunRecord", "from_machine"]
+__all__ = ["LoadedProgram", "Place", "RunRecord", "from_machine"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,38 @@ class RunRecord:
     seconds_device: float
     seconds_host: float
     events: dict[str, NDArray[np.int64]] | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a program lies in a device's memory: bytes.
+
+    Attributes:
+        base: of its constants and tensors.
+        limit: of what it may touch, from the base on.
+        code_address: of its instructions.
+        end: the first behind all of it at which another one may lie.
+    """
+
+    base: int
+    limit: int
+    code_address: int
+    end: int
+
+    @classmethod
+    def of(cls, program: Program, address: int) -> "Place":
+        """From an address on.
+
+        Raises:
+            ValueError: when the address is not a multiple of 4096.
+        """
+        if address % ALIGNMENT:
+            raise ValueError(f"address must be a multiple of {ALIGNMENT}, not {address}")
+        limit = -(-program.dram_bytes // ALIGNMENT) * ALIGNMENT
+        code_address = address + limit
+        # FETCH reads whole beats, so leave one behind the last instruction
+        end = -(-(code_address + len(program.code) + 64) // ALIGNMENT) * ALIGNMENT
+        return cls(address, limit, code_address, end)
 
 
 class LoadedProgram:
@@ -47,20 +79,15 @@ class LoadedProgram:
             raise DeviceError(
                 f"the program is compiled for another configuration (program, device: {fields}); compile it again"
             )
-        if address % ALIGNMENT:
-            raise ValueError(f"address must be a multiple of {ALIGNMENT}, not {address}")
+        place = Place.of(program, address)
         if limits is not None:
             refuse(judge_program(program, limits))
         self.device = device
         self.program = program
-        self.base = address
-        self.limit = -(-program.dram_bytes // ALIGNMENT) * ALIGNMENT
-        self.code_address = address + self.limit
-        # FETCH reads whole beats, so leave one behind the last instruction
-        self.end = -(-(self.code_address + len(program.code) + 64) // ALIGNMENT) * ALIGNMENT
-        if self.end > device.memory_bytes:
+        self.base, self.limit, self.code_address, self.end = place.base, place.limit, place.code_address, place.end
+        if place.end > device.memory_bytes:
             raise DeviceError(
-                f"the program needs {self.end - address} bytes of device memory from {address}; "
+                f"the program needs {place.end - address} bytes of device memory from {address}; "
                 f"the device has {device.memory_bytes}"
             )
         self.load()

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.metadata import entry_points
 
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.sdram import SdramChip
 
-__all__ = ["BOARDS", "Board", "BoardError", "Device", "board_of"]
+__all__ = ["BOARDS", "Board", "BoardError", "Device", "board_of", "boards"]
 
 
 class BoardError(ValueError):
@@ -37,7 +38,8 @@ class Device:
 class Board:
     """A board. oscillator: MHz. megahertz: of the system's clock, and bf16_megahertz with arrays of bf16, whose adders
     are slower; baud: of the serial line; io_cycles: of registers in the pins' cells to the SDRAM, there and back.
-    seeds: of the placement, by preset, with which it is seen to route and to reach that clock."""
+    seeds: of the placement, by preset, with which it is seen to route and to reach that clock. top: `module:function`
+    that makes its design, as `npukit.fpga.ulx3s:constrained` does; it is loaded for synthesis alone."""
 
     name: str
     about: str
@@ -49,6 +51,7 @@ class Board:
     io_cycles: int = 2
     sdram: SdramChip = field(default_factory=SdramChip)
     seeds: Mapping[str, int] = field(default_factory=dict)
+    top: str = "npukit.fpga.ulx3s:constrained"
 
     def clocked_for(self, config: NpuConfig) -> "Board":
         """The board with the clock that a configuration reaches."""
@@ -86,17 +89,41 @@ BOARDS: dict[str, Board] = {
 }
 
 
+GROUP = "npukit.boards"
+"""Of entry points: each loads a `Board` of another package, and has its name."""
+
+
+def boards() -> dict[str, Board]:
+    """All boards by their names: the kit's own, and those that other packages have as entry points.
+
+    Raises:
+        BoardError: what a package has is no board, or cannot be loaded.
+    """
+    found = dict(BOARDS)
+    for entry in entry_points(group=GROUP):
+        if entry.name in BOARDS:
+            continue
+        try:
+            board = entry.load()
+        except Exception as error:  # whatever another package's module raises
+            raise BoardError(f"the board {entry.name} of {entry.value} cannot be loaded: {error}") from error
+        if not isinstance(board, Board) or board.name != entry.name:
+            raise BoardError(f"{entry.value} is no board that is called {entry.name}")
+        found[entry.name] = board
+    return found
+
+
 def board_of(name: str, config: NpuConfig, board_name: str | None = None) -> Board:
     """A board, or that of a configuration by the preset's name, checked against the configuration, with its clock.
 
     Raises:
         BoardError: no board, or one that the configuration does not go with.
     """
-    if board_name is not None and board_name not in BOARDS:
-        raise BoardError(f"no board is called {board_name!r}; there are {', '.join(BOARDS)}")
-    board = next((one for one in BOARDS.values() if board_name == one.name or name.startswith(f"{one.name}-")), None)
+    if board_name is not None and board_name not in boards():
+        raise BoardError(f"no board is called {board_name!r}; there are {', '.join(boards())}")
+    board = next((one for one in boards().values() if board_name == one.name or name.startswith(f"{one.name}-")), None)
     if board is None:
-        presets = [preset for one in BOARDS.values() for preset in one.presets]
+        presets = [preset for one in boards().values() for preset in one.presets]
         raise BoardError(
             f"{name} names no board; the configurations of boards are {', '.join(presets)}; with others, say --board"
         )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from pkgutil import resolve_name
 from time import perf_counter
 from typing import Any
 
@@ -94,8 +95,7 @@ def make_bitstream(
         ToolError: a tool is missing, or failed.
     """
     with needs("fpga", "a board"):
-        from npukit.fpga.ulx3s import constrained
-
+        constrained = resolve_name(board.top)
         versions = {name: version(name) for name in _PACKAGES}
     seconds: dict[str, float] = {}
 

@@ -6,10 +6,22 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # to type checkers True; typing itself takes longer to load than all that is here
 if TYPE_CHECKING:
+    from npukit.compiled import CompiledModel, compile
     from npukit.isa.config import PRESETS, ConfigError, NpuConfig
+    from npukit.loaded import LoadedModel, load
     from npukit.session import Session
 
-__all__ = ["PRESETS", "ConfigError", "NpuConfig", "Session", "__version__"]
+__all__ = [
+    "PRESETS",
+    "CompiledModel",
+    "ConfigError",
+    "LoadedModel",
+    "NpuConfig",
+    "Session",
+    "__version__",
+    "compile",
+    "load",
+]
 
 __version__ = "0.1.0"
 
@@ -17,6 +29,10 @@ _MODULES = {
     "PRESETS": "npukit.isa.config",
     "ConfigError": "npukit.isa.config",
     "NpuConfig": "npukit.isa.config",
+    "CompiledModel": "npukit.compiled",
+    "compile": "npukit.compiled",
+    "LoadedModel": "npukit.loaded",
+    "load": "npukit.loaded",
     "Session": "npukit.session",
 }
 

@@ -76,7 +76,7 @@ def search_of(options: argparse.Namespace) -> Search | None:
     """What `--optimize 2` needs: the user's cache, and progress on a terminal."""
     if options.optimize < 2:
         return None
-    from npukit.session import cached_search  # brings ONNX Runtime along
+    from npukit.compiled import cached_search  # brings ONNX Runtime along
 
     shown = sys.stderr.isatty() and not options.quiet
     return cached_search(lambda text: print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True) if shown else None)
@@ -257,10 +257,10 @@ def sdram_of(config: NpuConfig, megahertz: float | None) -> SdramDram:
     Raises:
         UsageError: a clock or a bus that it does not have.
     """
-    from npukit.fpga.boards import BOARDS
+    from npukit.fpga.boards import boards
 
     label = config_label(config)
-    board = next((one for one in BOARDS.values() if label in one.presets), next(iter(BOARDS.values())))
+    board = next((one for one in boards().values() if label in one.presets), next(iter(boards().values())))
     board = board.clocked_for(config)
     clock = board.megahertz if megahertz is None else megahertz
     try:

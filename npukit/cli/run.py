@@ -33,11 +33,13 @@ from npukit.cli.common import (
 from npukit.cli.report import layer_table, offload_json, offload_text
 from npukit.compare import Comparison, Oracle, compare
 from npukit.compare_floats import FloatComparison, compare_floats
+from npukit.devices import device_names
 from npukit.driver.executor import programs_of
 from npukit.errors import UsageError
+from npukit.loaded import FALLBACKS
 from npukit.npufile import read_model
 from npukit.npzfile import read_arrays, write_arrays
-from npukit.session import DEVICES, FALLBACKS, Session
+from npukit.session import Session
 
 __all__ = ["add_parsers"]
 
@@ -56,7 +58,7 @@ def add_parsers(commands) -> None:
         description="Run an ONNX model, or a file that npukit compiled, on a device.",
     )  # fmt: skip
     parser.add_argument("model", metavar="MODEL|F", help="ONNX model, compiled model, or program")
-    parser.add_argument("--device", default="sim", choices=DEVICES, help="where to run (default: sim)")
+    parser.add_argument("--device", default="sim", choices=device_names(), help="where to run (default: sim)")
     parser.add_argument("--input", metavar="F.npz", help="inputs, an array by each input's name")
     parser.add_argument("--seed", type=int, metavar="N", help="random inputs of that seed (default: 0)")
     parser.add_argument("--output", metavar="F.npz", help="write the outputs")

@@ -6,7 +6,7 @@ from pathlib import Path
 from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config
 from npukit.errors import UsageError
 from npukit.files import final, staged
-from npukit.fpga.boards import BOARDS, BoardError, board_of
+from npukit.fpga.boards import BoardError, board_of, boards
 from npukit.hw.toolchain import needs
 from npukit.isa.config import PRESETS
 from npukit.npufile import check_folder
@@ -72,7 +72,7 @@ def _axi(options: argparse.Namespace, folder: Path) -> int:
 
 def _bitstream(options: argparse.Namespace, folder: Path) -> int:
     if options.config is None:
-        presets = [name for board in BOARDS.values() for name in board.presets]
+        presets = [name for board in boards().values() for name in board.presets]
         raise UsageError(f"--config names the board: {', '.join(presets)}")
     config = chosen_config(options)
     say_config(options, config)
@@ -105,12 +105,12 @@ def _boards(options: argparse.Namespace) -> int:
                 "schema": 1,
                 "boards": [
                     {"name": board.name, "about": board.about, "megahertz": board.megahertz, "presets": board.presets}
-                    for board in BOARDS.values()
+                    for board in boards().values()
                 ],
             }
         )
         return 0
-    for board in BOARDS.values():
+    for board in boards().values():
         print(f"{board.name}: {board.about}")
         for name in board.presets:
             print(f"  {name}: {PRESETS[name].array}x{PRESETS[name].array} {PRESETS[name].dtype}")

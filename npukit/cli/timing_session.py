@@ -20,8 +20,9 @@ from npukit.cli.common import (
 )
 from npukit.driver.executor import programs_of
 from npukit.isa.config import NpuConfig
+from npukit.loaded import FALLBACKS
 from npukit.npufile import read_model
-from npukit.session import FALLBACKS, Session
+from npukit.session import Session
 
 __all__ = ["add_session_options", "timing_session"]
 

@@ -17,7 +17,7 @@ import pytest
 from npukit.hw import verilog
 from npukit.isa.config import PRESETS
 
-from npukit import cache, files, session, zoo
+from npukit import cache, compiled, files, zoo
 from npukit.cache import cache_path, is_whole, keep, locked, read_kept, sealed
 from npukit.zoo import synthetic
 
@@ -233,9 +233,9 @@ def test_the_state_of_the_sources_is_that_of_loading(monkeypatch: pytest.MonkeyP
 
     kernels._folder.cache_clear()
     monkeypatch.setattr(Path, "glob", changed)
-    monkeypatch.setattr(session, "source_digest", changed)
+    monkeypatch.setattr(compiled, "source_digest", changed)
     assert kernels._folder() is not None
-    assert session.cached_search() is not None
+    assert compiled.cached_search() is not None
 
 
 def test_what_sources_make_that_were_edited_is_not_kept(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -316,7 +316,7 @@ def test_memory_for_one_program_at_a_time(graphs, digits: Case) -> None:
     """Sessions use the same memory by turns; one that does not fit alone says so."""
     session = Session(digits.model, CONFIG)
     small = small_case(graphs, Random(7))
-    (loaded,) = session._executor.loaded.values()
+    (loaded,) = session.loaded.executor.loaded.values()
     device = SimDevice(CONFIG, memory_bytes=loaded.end)
     sessions = [Session(case.model, CONFIG, device) for case in (digits, small)]
     for case, one in zip((digits, small, digits), (*sessions, sessions[0]), strict=True):
@@ -469,14 +469,14 @@ def test_an_interrupt_at_any_moment(digits: Case, session: Session, seed: int | 
         signal.signal(signal.SIGALRM, before)
     assert interrupted > 0
     at_once(lambda: digits.run(session, [0]))
-    assert not session._running
+    assert not session.loaded._running
 
 
 def test_the_programs_error_is_its_own(graphs, digits: Case) -> None:
     """What ERROR holds after a program does not stop the next one, of whichever session."""
     device = SimDevice(CONFIG)
     good, bad = Session(digits.model, CONFIG, device), Session(digits.model, CONFIG, device)
-    (loaded,) = bad._executor.loaded.values()
+    (loaded,) = bad.loaded.executor.loaded.values()
     limit, loaded.limit = loaded.limit, 0
     with pytest.raises(DeviceError, match="npukit_0 stopped at instruction 0"):
         bad.run(digits.inputs[0])
@@ -522,7 +522,7 @@ def test_close(digits: Case) -> None:
 
 
 def test_close_waits_for_runs(digits: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npukit.session.SimDevice", Blocked)
+    monkeypatch.setattr("npukit.devices.SimDevice", Blocked)
     session = Session(digits.model, CONFIG)
     device = session.device
     assert isinstance(device, Blocked)
@@ -530,7 +530,7 @@ def test_close_waits_for_runs(digits: Case, monkeypatch: pytest.MonkeyPatch) -> 
         run = pool.submit(session.run, digits.inputs[0])
         assert device.started.wait(10)
         closing = pool.submit(session.close)
-        while not session._closed:
+        while not session.loaded._closed:
             pass
         with pytest.raises(UsageError, match="closed"):
             session.run(digits.inputs[0])
@@ -642,7 +642,7 @@ def test_what_is_no_value_is_neither_pickled_nor_copied(session: Session) -> Non
         with pytest.raises(TypeError, match="a SimDevice cannot be pickled or copied: it is one machine"):
             action(session.device)
         with pytest.raises(TypeError, match="a SimDevice cannot be pickled or copied"):
-            action({"nested": session._executor}) if action is not copy.copy else action(session.device)
+            action({"nested": session.loaded.executor}) if action is not copy.copy else action(session.device)
 
 
 def test_values_are_pickled(session: Session, digits: Case) -> None:

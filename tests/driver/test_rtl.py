@@ -193,7 +193,7 @@ def test_a_run_that_is_cut_short_leaves_the_core_usable(
             elif cause == "cycles":
                 patch.setattr(device, "max_cycles", cut)
             else:
-                loaded = list(first.session._executor.loaded.values())[index % 2]
+                loaded = list(first.session.loaded.executor.loaded.values())[index % 2]
                 patch.setattr(loaded, "limit", 0)
             with pytest.raises(KeyboardInterrupt if cause == "interrupt" else DeviceError):
                 first.session.run(first.inputs[0])

@@ -1,0 +1,118 @@
+"""`compile`, `load` and `run`, each by itself; devices and boards of other packages."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from npukit.fpga.boards import BoardError, boards
+from npukit.isa.config import PRESETS
+from npukit.sim.dram import DramModel
+from npukit.sim.timing import simulate_timing
+
+import npukit
+from npukit import zoo
+from npukit.devices import DeviceOptions, device_names, make_device
+from npukit.errors import UsageError
+
+CONFIG = PRESETS["int8-8x8"]
+
+
+@pytest.fixture
+def images() -> dict[str, np.ndarray]:
+    values, _, _ = zoo.digits_heldout()
+    return {"image": values[0].astype(np.float32)}
+
+
+def test_compiled_once_run_and_timed_often(images, tmp_path: Path) -> None:
+    """A compiled model runs on two devices with equal results, and its cycles are those of the runs."""
+    made = npukit.compile(zoo.load("digits"), CONFIG)
+    assert made.config == CONFIG and made.compilation is not None and made.offload.nodes > 40
+    slow = DramModel(latency=900)
+    sim, other = npukit.load(made), npukit.load(made, options=DeviceOptions(dram=slow))
+    first, second = sim.run(images), other.run(images)
+    np.testing.assert_array_equal(first.outputs["logits"], second.outputs["logits"])
+    for execution, dram in ((first, None), (second, slow)):
+        (schedule,) = made.simulate(dram).values()
+        assert execution.records["npukit_0"].counters["cycles"] == schedule.cycles
+    assert made.simulate(slow)["npukit_0"].cycles > made.simulate()["npukit_0"].cycles
+    made.save(tmp_path / "digits.onnx")
+    again = npukit.compile(tmp_path / "digits.onnx")
+    assert again.compilation is None and again.programs == dict(made.programs) and again.config == CONFIG
+    with npukit.load(again, capture=True) as loaded:
+        np.testing.assert_array_equal(loaded.run(images).outputs["logits"], first.outputs["logits"])
+    with pytest.raises(UsageError, match="closed"):
+        loaded.run(images)
+
+
+def test_several_programs_lie_one_behind_the_other(graphs) -> None:
+    """`simulate` places them as a device does."""
+    graph = graphs.Graph()
+    y = graph.conv(graph.input((1, 4, 9, 9)), 6)
+    y = graph.quantize(graph.node("Softmax", [graph.dequantize(y)]), 0.004, -128)
+    graph.output(graph.conv(y, 5))
+    made = npukit.compile(graph.model(), CONFIG)
+    loaded = npukit.load(made)
+    assert len(made.programs) == 2
+    for name, schedule in made.simulate().items():
+        there = loaded.executor.loaded[name]
+        dram = DramModel().at(there.code_address, there.base)
+        assert schedule.cycles == simulate_timing(CONFIG, there.program.instructions, dram).cycles
+
+
+PACKAGE = """
+from npukit.devices import make_simulator
+from npukit.fpga.boards import BOARDS
+from dataclasses import replace
+
+def make(config, options):
+    device = make_simulator(config, options)
+    device.from_elsewhere = True
+    return device
+
+BOARD = replace(BOARDS["ulx3s"], name="elsewhere", about="a board of another package")
+"""
+ENTRY_POINTS = """
+[npukit.devices]
+elsewhere = other_package:make
+broken = other_package:absent
+sim = other_package:absent
+
+[npukit.boards]
+elsewhere = other_package:BOARD
+"""
+
+
+@pytest.fixture
+def other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package that has a device and a board."""
+    (tmp_path / "other_package.py").write_text(PACKAGE)
+    metadata = tmp_path / "other_package-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: other-package\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return metadata
+
+
+def test_devices_of_other_packages(other_package: Path, images) -> None:
+    """By their names; the kit's own cannot be replaced, and one that does not load is an error of the user's."""
+    assert device_names() == ("sim", "rtl", "broken", "elsewhere")
+    session = npukit.Session(zoo.load("digits"), CONFIG, "elsewhere")
+    assert getattr(session.device, "from_elsewhere", False)
+    assert session.run(images)["logits"].shape == (1, 10)
+    assert not hasattr(make_device("sim", CONFIG, DeviceOptions()), "from_elsewhere")
+    with pytest.raises(UsageError, match=r"the device broken of other_package:absent cannot be loaded: .*absent"):
+        npukit.Session(zoo.load("digits"), CONFIG, "broken")
+    with pytest.raises(UsageError, match=r"the devices are sim, rtl, broken, elsewhere, not 'gone'"):
+        npukit.Session(zoo.load("digits"), CONFIG, "gone")
+
+
+def test_boards_of_other_packages(other_package: Path) -> None:
+    assert [*boards()] == ["ulx3s", "elsewhere"]
+    assert boards()["elsewhere"].about == "a board of another package"
+    (other_package / "entry_points.txt").write_text("[npukit.boards]\nanother = other_package:BOARD\n")
+    with pytest.raises(BoardError, match="other_package:BOARD is no board that is called another"):
+        boards()
+    (other_package / "entry_points.txt").write_text("[npukit.boards]\nelsewhere = other_package:gone\n")
+    with pytest.raises(BoardError, match="the board elsewhere of other_package:gone cannot be loaded"):
+        boards()
