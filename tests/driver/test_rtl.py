@@ -310,7 +310,7 @@ def _bad_programs() -> Iterator[Bad]:
     yield Bad("code outside of memory", cause.READ_RESPONSE, 128, (*[load] * 200, End()), code_address=MEMORY - 4096)
     # on-chip memory
     act, acc, wgt, par = CONFIG.act_depth, CONFIG.acc_depth, CONFIG.wgt_depth, CONFIG.par_depth
-    for name, wrong in {
+    places = {
         "LOAD to ACT": replace(load, offset=act - 2),
         "LOAD below ACT": replace(load, offset=1, word_stride=-1),
         "LOAD to a bank": replace(load, bank=CONFIG.act_banks),
@@ -328,8 +328,14 @@ def _bad_programs() -> Iterator[Bad]:
         "VECTOR to ACC": replace(copy, operation=Operation.CONVERT, out_memory=ACC, out_offset=acc - 3),
         "STORE of ACT": replace(store, offset=act - 3),
         "STORE of a bank": replace(store, bank=CONFIG.act_banks),
-    }.items():
+    }
+    for name, wrong in places.items():
         yield Bad(name, cause.ON_CHIP_ADDRESS, 3, (FIRST, SECOND, copy, wrong, load, copy, store, End()))
+    # the last of many of its engine, of which the log keeps 32
+    for name in ("LOAD to ACT", "MATRIX of WGT", "MATRIX to ACC", "VECTOR of PAR", "VECTOR of ACT", "STORE of ACT"):
+        wrong = places[name]
+        right = {Load: load, Matrix: replace(SECOND, wait=0), Vector: copy, Store: store}[type(wrong)]
+        yield Bad(f"{name} behind 21", cause.ON_CHIP_ADDRESS, 22, (FIRST, *[right] * 21, wrong, load, End()))
 
 
 BAD_PROGRAMS = tuple(_bad_programs())
