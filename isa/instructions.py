@@ -8,9 +8,10 @@ declarations (`fields_of`), so that none of them can drift.
 import dataclasses
 import enum
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 __all__ = [
     "ENGINES",
@@ -33,8 +34,10 @@ __all__ = [
     "encode",
     "field_limit",
     "fields_of",
+    "with_fields",
 ]
 
+Kind = TypeVar("Kind", bound="Instruction")
 INSTRUCTION_BITS = 256
 
 
@@ -383,6 +386,18 @@ def encode(instruction: Instruction) -> bytes:
         word = _carefully(instruction, kind, variant)
     given[_ENCODED] = found = word.to_bytes(INSTRUCTION_BITS // 8, "little")
     return found
+
+
+def with_fields(instruction: Kind, fields: Mapping[str, Any]) -> Kind:
+    """A copy with other values in some fields, made in less time than `dataclasses.replace` takes; `encode` checks it."""
+    made = object.__new__(type(instruction))
+    values = vars(made)
+    values.update(vars(instruction))
+    values.pop(_ENCODED, None)
+    count = len(values)
+    values.update(fields)
+    assert len(values) == count, f"{instruction.mnemonic} has not all of the fields {', '.join(fields)}"
+    return made
 
 
 def _carefully(instruction: Instruction, kind: type[Instruction], variant: str | None) -> int:

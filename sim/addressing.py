@@ -1,9 +1,9 @@
 """Which words an instruction touches: one statement for the functional simulator and the judge."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import gcd, prod
+from typing import Generic, TypeVar
 
 import numpy as np
 from npukit.isa.config import NpuConfig
@@ -13,8 +13,24 @@ from numpy.typing import NDArray
 
 __all__ = ["Operand", "bank_depth", "boxes", "dram_operand", "operands"]
 
+T = TypeVar("T")
 Loop = tuple[int, int]
 """(count, stride in words)"""
+
+
+class _Once(Generic[T]):
+    """A property that is computed once. functools' takes a lock, which here takes longer than most of what it guards;
+    two threads would only compute the same twice."""
+
+    def __init__(self, function: Callable[["Operand"], T]) -> None:
+        self._function, self.__doc__ = function, function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: "Operand", owner: type) -> T:
+        found = vars(instance)[self._name] = self._function(instance)
+        return found
 
 
 @dataclass(frozen=True)
@@ -33,7 +49,7 @@ class Operand:
     wrap: int = 0
     write: bool = False
 
-    @cached_property
+    @_Once
     def extent(self) -> tuple[int, int]:
         """Smallest and largest word address, rings resolved."""
         low = high = self.offset
@@ -48,7 +64,7 @@ class Operand:
                 return ring, ring + (1 << self.wrap) - 1
         return low, high
 
-    @cached_property
+    @_Once
     def wraps(self) -> bool:
         """Whether an address really passes its ring's end."""
         if not self.wrap:
@@ -58,7 +74,7 @@ class Operand:
         low, high = plain.extent
         return low < ring or high >= ring + (1 << self.wrap)
 
-    @cached_property
+    @_Once
     def run(self) -> tuple[int, int] | None:
         """First word and one past the last, if the words are all that lie between; None if not, or if a ring wraps."""
         if self.wrap and self.wraps:
@@ -76,7 +92,7 @@ class Operand:
         """Places of the loops."""
         return prod(count for count, _ in self.loops)
 
-    @cached_property
+    @_Once
     def repeats(self) -> bool:
         """Whether the loops come to a word twice."""
         if self.run is not None:

@@ -8,6 +8,7 @@ Whatever the instructions are, judging takes time and memory by the words of the
 no loop is walked whose passes come to the same words again.
 """
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -340,10 +341,13 @@ class _Judge:
         return False
 
 
-def _distinct(values: NDArray[np.integer]) -> NDArray[np.integer]:
+def _distinct(values: NDArray[np.int32]) -> list[int]:
     """The distinct values, of which there is mostly one."""
-    first = values.reshape(-1)[:1]
-    return first if (values == first).all() else np.unique(values)
+    raw = values.tobytes()
+    first = raw[:4]
+    if raw == first * values.size:
+        return [int.from_bytes(first, sys.byteorder, signed=True)]
+    return np.unique(values).tolist()
 
 
 class _Words:
@@ -446,7 +450,7 @@ class _MemoryState:
         row = state.engines.index(engine)
         for words in self._places(access):
             writers = state.writer[words]
-            for mark in _distinct(writers).tolist():
+            for mark in _distinct(writers):
                 if mark == _BEFORE:
                     continue
                 if mark == _NEVER:
@@ -472,7 +476,7 @@ class _MemoryState:
         state = self.words[access.memory]
         mine = self.owner.instructions[index].engine
         for words in self._places(access):
-            for mark in _distinct(state.writer[words]).tolist():
+            for mark in _distinct(state.writer[words]):
                 if mark < _FIRST or self.owner.instructions[mark - _FIRST].engine is mine:
                     continue  # an engine's own writes happen in order
                 if not self._ordered(index, mark - _FIRST):
@@ -480,8 +484,11 @@ class _MemoryState:
                     self._race(index, mark - _FIRST, access, word, "overwrites what is written")
                     return
             for engine, readers in zip(state.engines, state.reader, strict=True):
-                latest = _distinct(readers[words]).tolist()
-                for mark in latest if engine is not mine else ():  # an engine reads before its later ones write
+                if engine is mine:  # an engine reads before its later ones write
+                    readers[words] = 0
+                    continue
+                latest = _distinct(readers[words])
+                for mark in latest:
                     if mark and not self._ordered(index, mark - 1):
                         word = self._first(words, readers[words] == mark)
                         self._race(index, mark - 1, access, word, "overwrites what is read")

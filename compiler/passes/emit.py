@@ -1,7 +1,7 @@
 """emit: tasks with addresses become instructions with tokens, and a program."""
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -11,7 +11,7 @@ from npukit.compiler.ir.graph import Graph
 from npukit.compiler.tasks import Allocation, Box, Buffer, Operand, Plan, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import UINT8
-from npukit.isa.instructions import ENGINES, End, Engine, Instruction, InstructionError, encode
+from npukit.isa.instructions import ENGINES, End, Engine, Instruction, InstructionError, encode, with_fields
 from npukit.isa.layout import blocked
 from npukit.isa.program import Capture, NodeInfo, Program, TensorInfo
 
@@ -56,7 +56,7 @@ class EmitPass:
                     fields[f"{prefix}bank"] = bank
             if task.dram is not None:
                 fields["dram"] = allocation.dram[task.dram.tensor] // self.config.word_bytes + task.dram.offset
-            instruction = replace(task.instruction, **fields)
+            instruction = with_fields(task.instruction, fields)
             try:
                 encode(instruction)
             except InstructionError as error:
