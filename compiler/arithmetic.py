@@ -235,7 +235,13 @@ def sum_descriptor(
     if y.format.floating:
         return {**limits, "multiplier": np.float32(1) / np.float32(count)}
     multiplier = np.float32(ratio((x.scale,), (y.scale, count)))
-    return {**limits, "zero_point": zero_point(y), "bias": -zero_point(x) * positions, "multiplier": multiplier}
+    zero, bias = zero_point(y), -zero_point(x) * positions
+    if isinstance(operation, AveragePool) and zero % 2 and multiplier < 1 and np.frexp(multiplier)[0] == 0.5:
+        # there are ties, and ONNX Runtime adds the zero point before it rounds: they go to even numbers of the result
+        zero, bias = 0, bias + zero * round(1 / float(multiplier))
+        if not -(1 << 31) <= bias < 1 << 31:
+            raise Refused(f"its scales make the factor {multiplier:g}, with which its zero point has no sum of 32 bits")
+    return {**limits, "zero_point": zero, "bias": bias, "multiplier": multiplier}
 
 
 def window_border(graph: Graph, operation: Convolution | DepthwiseConvolution | MaxPool | AveragePool) -> float:

@@ -45,8 +45,8 @@ _FIRST = 100
 """Programs that a fault must survive before a proof is tried that it has no effect."""
 _SECONDS = 30
 """For a proof."""
-_TESTS = ("test_rtl.py", "test_hostile.py")
-"""Programs with errors, and errors of the bus."""
+_TESTS = ("test_ties.py", "test_rtl.py", "test_hostile.py")
+"""Numbers at which one bit shows, programs with errors, and errors of the bus."""
 
 
 def _yosys(script: str, folder: Path, what: str) -> None:

@@ -85,6 +85,21 @@ def test_reshaped_repeats(graphs) -> None:
     assert found.tensors == found.tensors_total
 
 
+def test_repeated_pools(graphs) -> None:
+    """Equal windows over one tensor, and one of them with padding that counts."""
+    graph = graphs.Graph(seed=9)
+    x = graph.input((1, 4, 6, 6), 2.0**-5)
+    first, second = twice(graph, lambda: graph.average(x, (2, 2), 2.0**-5, pads=[1, 1, 0, 0]))
+    state = graph.random.bit_generator.state
+    third = graph.average(x, (2, 2), 2.0**-5, pads=[1, 1, 0, 0], count_include_pad=1)
+    graph.random.bit_generator.state = state
+    pools = [graph.maxpool(x, 2), graph.maxpool(x, 2), graph.maxpool(x, 2, strides=[2, 2])]
+    for y in (first, second, third, *pools):
+        graph.output(y)
+    session, _ = graphs.agree(graph.model(), "int8-4x4")
+    assert operators(session) == ["AveragePool", "AveragePool", "MaxPool", "MaxPool"]
+
+
 def test_dead_layers(graphs) -> None:
     """What no output needs is neither computed nor compared."""
     graph = graphs.Graph()

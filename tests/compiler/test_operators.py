@@ -214,6 +214,20 @@ def test_padding_and_cutting(graphs) -> None:
     graphs.agree(graph.model(), SMALL)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("zero_point", [-5, -2, 3, 8])
+@pytest.mark.parametrize(("kernel", "factor"), [((2, 2), 1.0), ((1, 2), 2.0), ((4, 4), 0.5), ((2, 1), 0.25)])
+def test_averages_at_ties(graphs, dtype, zero_point: int, kernel: tuple[int, int], factor: float) -> None:
+    """Where all scales are powers of two, ONNX Runtime rounds to even after it has added the zero point."""
+    natural = zero_point + (128 if dtype is np.uint8 else 0)
+    graph = graphs.Graph(seed=3, dtype=dtype)
+    x = graph.input((2, 5, 8, 8), 2.0**-5, natural + 4)
+    for attributes in ({}, {"pads": [0, 0, kernel[0] - 1, kernel[1] - 1], "count_include_pad": 1}):
+        result = graph.node("AveragePool", [graph.dequantize(x)], kernel_shape=list(kernel), **attributes)
+        graph.output(graph.quantize(result, factor * 2.0**-5, natural))
+    graphs.agree(graph.model(), SMALL, runs=2)
+
+
 def transposed(graph, x, out: int, kernel: tuple[int, int], scale: float, group: int = 1, **attributes):
     """A ConvTranspose whose scales are powers of two."""
     inner = graph.shape(x.name)[1]
