@@ -13,7 +13,7 @@ from npukit.driver.loader import LoadedProgram
 from npukit.driver.rtl_device import RtlDevice
 from npukit.hw.toolchain import ToolError, find_tool
 from npukit.isa.config import PRESETS
-from npukit.isa.descriptors import descriptor_lanes, encode_descriptor
+from npukit.isa.descriptors import block_parameters, descriptor_lanes, encode_descriptor
 from npukit.isa.instructions import End, Load, Matrix, Memory, Operation, Store, Vector
 from npukit.isa.program import Program
 from npukit.sim.dram import DramModel
@@ -34,9 +34,15 @@ TENSOR, PARAMETERS, RESULT = 0, 64, 512
 """Bytes of the sources, of what VECTOR reads from PAR, and of the result."""
 
 CASES: list[tuple[Operation, dict[str, int], int, int]] = [
-    # operation; bits of the descriptor's fields, and of a block's bias and multiplier; sources, or a sum
-    (Operation.ADD, {"ra": 0xB00E5BFD, "rb": 0x3E100001, "offset": 0xB1600000, "low": 770, "high": 262}, 1, 32),  # 174
-    (Operation.ADD, {"ra": 0xCC000050, "rb": 0x42F217DC, "offset": 0x4BFFF321, "low": 646, "high": 136}, 1, 54),  # 264
+    # operation; bits of the descriptor's fields, and of a block's parameters; sources
+    (
+        Operation.REQUANTIZE,
+        {"zero_point": 235, "low": 159, "high": 195, "bias": 0xFFBC55B2, "multiplier": 0x37193992},
+        0,
+        0,
+    ),
+    (Operation.ADD, {"ra": 0xB00E5BFD, "rb": 0x3E100001, "offset": 0xB1600000, "low": 770, "high": 262}, 1, 32),
+    (Operation.ADD, {"ra": 0xCC000050, "rb": 0x42F217DC, "offset": 0x4BFFF321, "low": 646, "high": 136}, 1, 54),
     (
         Operation.ADD_FIXED,
         {
@@ -55,9 +61,73 @@ CASES: list[tuple[Operation, dict[str, int], int, int]] = [
         },
         11,
         0,
-    ),  # 269
-    (Operation.ADD, {"ra": 0x43BABFFF, "rb": 0xCACF73B9, "offset": 0x4C01A844, "low": 893, "high": 373}, 1, 5),  # 273
-    (Operation.ADD, {"ra": 0xC31B77D3, "rb": 0xC7000000, "offset": 0x4A281700, "low": 692, "high": 693}, 5, 84),  # 378
+    ),
+    (Operation.ADD, {"ra": 0x43BABFFF, "rb": 0xCACF73B9, "offset": 0x4C01A844, "low": 893, "high": 373}, 1, 5),
+    (
+        Operation.ADD_FIXED,
+        {
+            "a_multiplier": 0xAA7CEFD2,
+            "b_multiplier": 0x80000000,
+            "out_multiplier": 0x6F4AF000,
+            "a_shift": 158,
+            "b_shift": 157,
+            "out_shift": 102,
+            "left_shift": 22,
+            "a_offset": 544,
+            "b_offset": 448,
+            "out_offset": 159,
+            "low": 36,
+            "high": 53,
+        },
+        1,
+        64,
+    ),
+    (
+        Operation.REQUANTIZE,
+        {"zero_point": 65, "low": 196, "high": 126, "bias": 0xD55556, "multiplier": 0x34400000},
+        0,
+        0,
+    ),
+    (Operation.ADD, {"ra": 0xC31B77D3, "rb": 0xC7000000, "offset": 0x4A281700, "low": 692, "high": 693}, 5, 84),
+    (
+        Operation.ADD_FIXED,
+        {
+            "a_multiplier": 0x86E21D82,
+            "b_multiplier": 0x80000000,
+            "out_multiplier": 0xFFB8B540,
+            "a_shift": 159,
+            "b_shift": 159,
+            "out_shift": 100,
+            "left_shift": 22,
+            "a_offset": 504,
+            "b_offset": 512,
+            "out_offset": 177,
+            "low": 304,
+            "high": 433,
+        },
+        54,
+        0,
+    ),
+    (Operation.ADD, {"ra": 0x419F1B57, "rb": 0xCD7BFC97, "offset": 0x50AF35A7, "low": 512, "high": 768}, 103, 89),
+    (
+        Operation.ADD_FIXED,
+        {
+            "a_multiplier": 0x80000000,
+            "b_multiplier": 0x58C318BE,
+            "out_multiplier": 0xB9100000,
+            "a_shift": 144,
+            "b_shift": 129,
+            "out_shift": 118,
+            "left_shift": 22,
+            "a_offset": 411,
+            "b_offset": 474,
+            "out_offset": 188,
+            "low": 61,
+            "high": 172,
+        },
+        101,
+        1,
+    ),
 ]
 
 
@@ -70,9 +140,8 @@ def program(operation: Operation, fields: dict[str, int], a: int, b: int) -> tup
         mask = (1 << field.width) - 1
         head[field.lane] |= np.uint32((fields.get(field.name, 0) & mask) << field.lsb)
     words = [head]
-    if operation is Operation.REQUANTIZE:
-        # the sum is 0, so that the bias is the sum
-        words += [np.full(4, fields[name] & 0xFFFFFFFF, np.uint32) for name in ("bias", "multiplier")]
+    # of a sum, which is 0, so that the bias is the sum
+    words += [np.full(4, fields.get(name, 0), np.uint32) for name in block_parameters(CONFIG, operation)]
     image = np.concatenate(words).view(np.uint8)
     memory[PARAMETERS : PARAMETERS + image.size] = image
     one = {"words": 1, "word_stride": 1}
@@ -80,7 +149,7 @@ def program(operation: Operation, fields: dict[str, int], a: int, b: int) -> tup
         Load(memory=Memory.PAR, dram=PARAMETERS // CONFIG.word_bytes, words=image.size // 16, word_stride=1),
         Load(memory=Memory.ACT, offset=0, dram=0, **one),
     ]
-    if operation is Operation.REQUANTIZE:
+    if operation in (Operation.REQUANTIZE, Operation.REQUANTIZE_FIXED):
         loads.append(Load(memory=Memory.WGT, dram=RESULT // CONFIG.word_bytes, words=4, word_stride=1, signal=2))
         middle = [
             Matrix(wait=1, signal=4),
@@ -95,7 +164,7 @@ def program(operation: Operation, fields: dict[str, int], a: int, b: int) -> tup
 
 
 def test_bits_far_below() -> None:
-    """Every case, all lanes; none of them is at a limit, or the wrong bit would not show."""
+    """Every case, in all lanes."""
     with RtlDevice(CONFIG, DramModel(latency=3), 1 << 20, max_cycles=1_000_000) as device:
         for operation, fields, a, b in CASES:
             made, memory = program(operation, fields, a, b)
