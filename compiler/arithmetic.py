@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "border",
+    "channel_multiplier",
     "channel_parameters",
     "element",
     "elementwise_constant",
@@ -42,7 +43,7 @@ __all__ = [
     "requantize_descriptor",
     "sum_descriptor",
     "weights_of",
-    "zero_point",
+    "window_border",
 ]
 
 _UNSIGNED = 128

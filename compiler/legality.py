@@ -127,9 +127,12 @@ def _check_exact(graph: Graph, operation: TransposedConvolution) -> None:
     stored = x.format.stored
     most = max(x.zero_point - stored.start, stored.stop - 1 - x.zero_point)
     weights = np.abs(weights_of(kernel).astype(np.int64))
+    of_groups = weights.reshape(operation.groups, -1, *weights.shape[1:])
     bias = 0 if operation.bias is None else int(np.abs(graph.constants[operation.bias].data.astype(np.int64)).max())
     # of each output channel, all elements of the kernel at once, which is more than any sum takes
-    total = int(weights.sum(axis=(0, 2, 3)).max()) * most + bias
+    total = int(of_groups.sum(axis=(1, 3, 4)).max()) * most + bias
+    if not total * x.scale * max(kernel.tensor.quantization.scale) < float(np.finfo(np.float32).max):
+        raise Refused(f"its scales make sums of {total} units beyond fp32")
     if total >= 1 << 24:
         raise Refused(f"its sums may reach {total} units; in ONNX Runtime's floats they are exact below {1 << 24}")
 

@@ -1,8 +1,9 @@
 """The boards: what is on them, and which configurations are meant for them."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.sdram import SdramChip
@@ -94,23 +95,27 @@ GROUP = "npukit.boards"
 
 
 def boards() -> dict[str, Board]:
-    """All boards by their names: the kit's own, and those that other packages have as entry points.
-
-    Raises:
-        BoardError: what a package has is no board, or cannot be loaded.
-    """
+    """All boards by their names: the kit's own, and those of other packages that can be loaded."""
     found = dict(BOARDS)
     for entry in entry_points(group=GROUP):
-        if entry.name in BOARDS:
-            continue
-        try:
-            board = entry.load()
-        except Exception as error:  # whatever another package's module raises
-            raise BoardError(f"the board {entry.name} of {entry.value} cannot be loaded: {error}") from error
-        if not isinstance(board, Board) or board.name != entry.name:
-            raise BoardError(f"{entry.value} is no board that is called {entry.name}")
-        found[entry.name] = board
+        with suppress(BoardError):  # who asks for it by its name is told why
+            found.setdefault(entry.name, _board(entry))
     return found
+
+
+def _board(entry: EntryPoint) -> Board:
+    """What another package has.
+
+    Raises:
+        BoardError: it cannot be loaded, or is no board of that name.
+    """
+    try:
+        board = entry.load()
+    except Exception as error:  # whatever another package's module raises
+        raise BoardError(f"the board {entry.name} of {entry.value} cannot be loaded: {error}") from error
+    if not isinstance(board, Board) or board.name != entry.name:
+        raise BoardError(f"{entry.value} is no board that is called {entry.name}")
+    return board
 
 
 def board_of(name: str, config: NpuConfig, board_name: str | None = None) -> Board:
@@ -120,6 +125,8 @@ def board_of(name: str, config: NpuConfig, board_name: str | None = None) -> Boa
         BoardError: no board, or one that the configuration does not go with.
     """
     if board_name is not None and board_name not in boards():
+        for entry in entry_points(group=GROUP, name=board_name):
+            _board(entry)  # which says what is wrong with it
         raise BoardError(f"no board is called {board_name!r}; there are {', '.join(boards())}")
     board = next((one for one in boards().values() if board_name == one.name or name.startswith(f"{one.name}-")), None)
     if board is None:

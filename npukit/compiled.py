@@ -26,7 +26,7 @@ from npukit.sim.dram import AnyDram, DramModel
 from npukit.sim.judge import judge_program, refuse
 from npukit.sim.timing import Schedule, simulate_timing
 
-__all__ = ["CompiledModel", "cached_search", "compile"]
+__all__ = ["CompiledModel", "cached_search", "compile", "staying_nodes"]
 
 _SOURCES = source_digest(
     Path(path) for name in ("compiler", "sim", "isa") for path in import_module(f"npukit.{name}").__path__
@@ -111,7 +111,7 @@ def compile(
             raise UsageError("a compiled model has its shapes already")
         if min_macs:
             raise UsageError("a compiled model is partitioned already: compile it again with --min-macs")
-        if all_nodes and (stay := _staying(proto)):
+        if all_nodes and (stay := staying_nodes(proto)):
             raise UsageError(f"{len(stay)} node(s) run on the host, and there is to be no fallback: {', '.join(stay)}")
         found = _config_of(programs, wanted)
         try:
@@ -136,7 +136,7 @@ def cached_search(progress: Callable[[str], None] = lambda _: None) -> Search:
     return Search(cache_path("search"), _SOURCES, progress)
 
 
-def _staying(model: onnx.ModelProto) -> list[str]:
+def staying_nodes(model: onnx.ModelProto) -> list[str]:
     """Nodes of a compiled model that ONNX Runtime runs, but for quantisers."""
     device = ("EPContext", "QuantizeLinear", "DequantizeLinear")
     return [f"{node.op_type} {node.name}" for node in model.graph.node if node.op_type not in device]

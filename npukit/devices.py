@@ -15,7 +15,7 @@ from npukit.errors import UsageError
 from npukit.isa.config import NpuConfig
 from npukit.sim.dram import AnyDram, SdramDram
 
-__all__ = ["DeviceOptions", "device_names", "make_device"]
+__all__ = ["DeviceOptions", "device_names", "make_device", "make_simulator"]
 
 GROUP = "npukit.devices"
 """Of entry points."""

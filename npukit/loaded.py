@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from npukit.compiled import CompiledModel
+from npukit.compiled import CompiledModel, staying_nodes
 from npukit.devices import DeviceOptions, make_device
 from npukit.driver.device import Device
 from npukit.driver.executor import Execution, Executor
@@ -20,7 +20,7 @@ from npukit.errors import UsageError
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.sim.dram import AnyDram, DramModel
 
-__all__ = ["FALLBACKS", "LoadedModel", "load"]
+__all__ = ["FALLBACKS", "LoadedModel", "load", "providers_of"]
 
 FALLBACKS = ("cpu", "cuda", "none")
 CUDA = "CUDAExecutionProvider"
@@ -75,14 +75,14 @@ class LoadedModel:
         if os.getpid() != self._process:  # ONNX Runtime's threads are not here
             raise UsageError(
                 f"the session was made in process {self._process} and does not work in its fork {os.getpid()}: "
-                "make the Session in the process that uses it"
+                "make the Session, or load the model, in the process that uses it"
             )
         run = object()
         try:
             # first this, then the look at `_closed`: `close` does it the other way round
             self._running[run] = threading.get_ident()
             if self._closed:
-                raise UsageError("the session is closed: make another one")
+                raise UsageError("the session is closed: make another one, or load the model again")
             return self.executor.run(inputs, self._capture)
         finally:
             self._running.pop(run, None)
@@ -121,7 +121,8 @@ def load(
         device: a name (see `npukit.devices`), or an object with the device protocol.
         options: what the device is made with.
         capture: show every quantised tensor of a run.
-        fallback: what runs the nodes that the accelerator cannot: `cpu`, or `cuda` (ONNX Runtime's GPU build).
+        fallback: what runs the nodes that the accelerator cannot: `cpu`, `cuda` (ONNX Runtime's GPU build), or `none`,
+            which refuses a model that has such nodes.
         limits: memory that inputs may ask for.
 
     Raises:
@@ -129,6 +130,8 @@ def load(
     """
     options = options or DeviceOptions()
     providers = providers_of(fallback)
+    if fallback == "none" and (stay := staying_nodes(compiled.artifact)):
+        raise UsageError(f"{len(stay)} node(s) run on the host, and there is to be no fallback: {', '.join(stay)}")
     owns_device = isinstance(device, str)
     if isinstance(device, str):
         device = make_device(device, compiled.config, options)

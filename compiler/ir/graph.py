@@ -85,13 +85,13 @@ class Graph:
         return height, width
 
     def macs(self, operation: TensorOperation) -> int:
-        """Multiply-accumulates of an operation. Products with padding around its input count, those with padding
-        between elements do not."""
-        makers = {one.output: one for one in self.operations if isinstance(one, Dilate)}
+        """Multiply-accumulates of an operation. Products with padding around its input count; those with the zeros of a
+        Dilate before it do not."""
+        spread = {one.output: one for one in self.operations if isinstance(one, Dilate)}
         if isinstance(operation, TransposedConvolution):
             return prod(self.tensor(operation.input).shape) * prod(self.tensor(operation.weights).shape[1:])
-        if isinstance(operation, Convolution | DepthwiseConvolution) and operation.input in makers:
-            elements = self.tensor(makers[operation.input].input).shape
+        if isinstance(operation, Convolution | DepthwiseConvolution) and self.tensor(operation.input).storage in spread:
+            elements = self.tensor(spread[self.tensor(operation.input).storage].input).shape
             # each element meets the kernels of its group
             return prod(elements) * prod(self.tensor(operation.weights).shape) // elements[1]
         if isinstance(operation, Convolution | DepthwiseConvolution):

@@ -119,7 +119,9 @@ def _tensor(tensor: Tensor) -> None:
     if quantization is None:
         return
     _check(tensor.format in (INT8, UINT8), f"{tensor.name} is {tensor.format.name} and quantized")
-    count = 1 if quantization.axis is None else tensor.shape[quantization.axis]
+    axis = quantization.axis
+    _check(axis is None or 0 <= axis < len(tensor.shape), f"{tensor.name} has no axis {axis}")
+    count = 1 if axis is None else tensor.shape[axis]
     scales, zeros = quantization.scale, quantization.zero_point
     _check(
         len(scales) == len(zeros) == count,
@@ -139,6 +141,8 @@ def _constant(constant: Constant) -> None:
 
 def _activation(graph: Graph, name: str) -> Tensor:
     tensor = graph.tensor(name)
+    known = len(tensor.shape) == 4 or len(tensor.shape) <= 2 or tensor.layout is not None
+    _check(known, f"{name} has {len(tensor.shape)} dimensions")
     _check(tensor.format in (INT8, UINT8, BFLOAT16), f"{name} is {tensor.format.name}")
     quantized = tensor.quantization is not None
     _check(quantized is not tensor.format.floating, f"{name} is {tensor.format.name} and its scale is {quantized}")
@@ -337,6 +341,7 @@ def _max_pool(graph: Graph, operation: MaxPool) -> None:
 def _average_pool(graph: Graph, operation: AveragePool) -> None:
     x, y = _window(graph, operation, operation.kernel)
     _check(x.view[1] == y.view[1], f"{x.view[1]} channels become {y.view[1]}")
+    _check(operation.dilations == (1, 1), "its windows are dilated")
 
 
 def _global_average_pool(graph: Graph, operation: GlobalAveragePool) -> None:

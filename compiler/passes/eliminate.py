@@ -1,7 +1,7 @@
-"""eliminate: layers that repeat an earlier one are computed once, and those that nobody reads never.
+"""eliminate: operations that repeat an earlier one are computed once, and those that nobody reads never.
 
-Among layers, not among the graph's nodes: what stays in ONNX Runtime is fused there, and rounded, by who reads what, so
-that a node fewer on the host could change its results.
+Among operations of the IR, not among the graph's nodes: what stays in ONNX Runtime is fused there, and rounded, by who
+reads what, so that a node fewer on the host could change its results.
 """
 
 import hashlib

@@ -6,13 +6,14 @@ the words there hold the window's elements. The node, the configuration and who 
 tiling or a level of optimisation: floats are summed in the same order at each.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import gcd
 
 import numpy as np
 from npukit.compiler.arithmetic import border
 from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.names import free_name
 from npukit.compiler.ir.operations import Convolution
 from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor
 from npukit.isa.config import NpuConfig
@@ -46,7 +47,7 @@ class FoldPass:
             folds = list(_folds(graph, operation, self.config))
             best = min(folds, key=lambda fold: (fold.cycles, fold.words))
             if best.rows:
-                weights = best.weights(constants)
+                weights = best.weights({*constants, *tensors})
                 operations[readers[0]], tensors[name] = best.operation(weights.tensor.name), best.tensor()
                 constants[weights.tensor.name] = weights
         used = {name for one in operations for name in one.operands}
@@ -117,15 +118,13 @@ class _Fold:
         """Rows of the image from one kernel row that is left to the next."""
         return max(1, self.rows * self.conv.dilations[0] // self.unit) if self.groups > 1 else 1
 
-    def weights(self, constants: Mapping[str, Constant]) -> Constant:
-        """The kernel over the image, under a name that no other constant has."""
+    def weights(self, taken: Collection[str]) -> Constant:
+        """The kernel over the image, under a name that is not taken."""
         outer, inner, _, wide = self.kernel.tensor.shape
         split = self.kernel.data.reshape(outer, inner, self.groups, self.rows, wide)
         shape = outer, self.channels, self.groups, 1
         data: NDArray = np.ascontiguousarray(split.transpose(0, 3, 4, 1, 2)).reshape(shape)
-        name = f"{self.kernel.tensor.name} of {self.conv.node}"
-        while name in constants:
-            name += "_"
+        name = free_name(f"{self.kernel.tensor.name} of {self.conv.node}", taken)
         return Constant(replace(self.kernel.tensor, name=name, shape=shape), data)
 
     def operation(self, weights: str) -> Convolution:

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from npukit.compiler.ir.decompose import convolution_of
 from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.names import free_name
 from npukit.compiler.ir.operations import (
     Clamp,
     Convolution,
@@ -57,16 +58,18 @@ class LegalisePass:
             tensors[result.name] = result
             legal, where = operation, graph
             if isinstance(operation, TransposedConvolution):
-                dilate, spread, kernel, legal = convolution_of(graph, operation, partial(_fresh, graph, constants))
+                dilate, spread, kernel, legal = convolution_of(
+                    graph, operation, partial(_fresh, graph, tensors, constants)
+                )
                 constants[kernel.tensor.name] = kernel
                 if dilate is not None:
                     tensors[spread.name] = spread
                     operations.append(dilate)
                 where = replace(graph, tensors=tensors, constants=constants)
             elif isinstance(operation, FullyConnected):
-                legal = _convolution(graph, operation, tensors[operation.input], constants)
+                legal = _convolution(graph, operation, tensors, constants)
             elif isinstance(operation, Clamp):
-                legal = _product_with_one(graph, operation, constants)
+                legal = _product_with_one(graph, operation, tensors, constants)
             if isinstance(legal, Convolution) and legal.groups > 1 and is_depthwise(self.config, where, legal):
                 legal = _depthwise(legal)
             for name in legal.operands:
@@ -76,22 +79,22 @@ class LegalisePass:
         return replace(graph, operations=tuple(operations), tensors=tensors, constants=constants)
 
 
-def _fresh(graph: Graph, constants: Mapping[str, Constant], name: str) -> str:
-    """A name that nothing has."""
-    while name in graph.tensors or name in graph.constants or name in constants:
-        name += "_"
-    return name
+def _fresh(graph: Graph, tensors: Mapping[str, Tensor], constants: Mapping[str, Constant], name: str) -> str:
+    """A name that nothing has, in the graph or in what it becomes."""
+    return free_name(name, {*graph.tensors, *graph.constants, *tensors, *constants})
 
 
-def _convolution(graph: Graph, operation: FullyConnected, x: Tensor, constants: dict[str, Constant]) -> Convolution:
+def _convolution(
+    graph: Graph, operation: FullyConnected, tensors: Mapping[str, Tensor], constants: dict[str, Constant]
+) -> Convolution:
     """A product whose kernel is all that a row of the matrix was made of."""
     weights = graph.constants[operation.weights]
     data = weights.data if operation.transposed else weights.data.T
-    shape = len(data), *x.view[1:]
+    shape = len(data), *tensors[operation.input].view[1:]
     quantization = weights.tensor.quantization
     if quantization is not None and quantization.axis is not None:
         quantization = replace(quantization, axis=0)
-    name = _fresh(graph, constants, f"{operation.weights} of {operation.node}")
+    name = _fresh(graph, tensors, constants, f"{operation.weights} of {operation.node}")
     constants[name] = Constant(
         Tensor(name, shape, weights.tensor.format, quantization), np.ascontiguousarray(data).reshape(shape)
     )
@@ -101,8 +104,10 @@ def _convolution(graph: Graph, operation: FullyConnected, x: Tensor, constants: 
     )  # fmt: skip
 
 
-def _product_with_one(graph: Graph, operation: Clamp, constants: dict[str, Constant]) -> Multiply:
-    name = _fresh(graph, constants, f"one of {operation.node}")
+def _product_with_one(
+    graph: Graph, operation: Clamp, tensors: Mapping[str, Tensor], constants: dict[str, Constant]
+) -> Multiply:
+    name = _fresh(graph, tensors, constants, f"one of {operation.node}")
     constants[name] = Constant(Tensor(name, (), FLOAT32), np.ones((), np.float32))
     return Multiply(
         output=operation.output, sources=operation.sources, left=operation.input, right=name, limits=operation.limits

@@ -351,8 +351,9 @@ class Builder:
     ) -> None:  # fmt: skip
         """Set words [block][row][column] of a buffer in ACT, blocks and rows so far apart.
 
-        capture: which part of a tensor they are, for as many words as one instruction sets.
+        capture: which part of a tensor they are; then one instruction has to be enough for them.
         """
+        assert capture is None or all(count <= most for count, most in zip(counts, _LOOPS, strict=True))
         for blocks, rows, columns in product(*(parts(count, most) for count, most in zip(counts, _LOOPS, strict=True))):
             shape = tuple(high - low for low, high in (blocks, rows, columns))
             at = start + blocks[0] * strides[0] + rows[0] * strides[1] + columns[0]

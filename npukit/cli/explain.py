@@ -8,7 +8,7 @@ from npukit.cli.common import print_json
 from npukit.cli.timing_session import add_session_options, timing_session
 from npukit.errors import UsageError
 from npukit.profiling.explain import explain
-from npukit.profiling.layers import layer_profiles
+from npukit.profiling.layers import LayerProfile, layer_profiles
 
 __all__ = ["add_parsers"]
 
@@ -29,23 +29,25 @@ def add_parsers(commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     session, config = timing_session(options)
     names: list[str] = []
+    found: list[tuple[LayerProfile, list[str]]] = []
     schedules = session.schedules()
     for name, program in session.programs.items():
         schedule = schedules[name]
         events = {"start": schedule.start, "end": schedule.end}
-        for node, layer in zip(
-            program.nodes, layer_profiles(program, events, schedule.cycles, session.dram), strict=True
-        ):
+        layers = layer_profiles(program, events, schedule.cycles, session.dram)
+        for node, layer in zip(program.nodes, layers, strict=True):
             names.append(node.name)
-            if node.name != options.node:
-                continue
-            lines = explain(program, schedule, node, layer, session.dram)
-            if options.json:
-                print_json({"schema": 1, "model": options.model, "config": config.to_dict(), "text": lines,
-                            "layer": asdict(layer)})  # fmt: skip
-            else:
-                print("\n".join(lines))
-            return 0
+            if node.name == options.node:  # a node may be several operations
+                found.append((layer, explain(program, schedule, node, layer, session.dram)))
+    if found:
+        # of several, the one that takes longest stands for the node
+        layer, _ = max(found, key=lambda one: one[0].cycles)
+        if options.json:
+            print_json({"schema": 1, "model": options.model, "config": config.to_dict(),
+                        "text": [line for _, lines in found for line in lines], "layer": asdict(layer)})  # fmt: skip
+        else:
+            print("\n\n".join("\n".join(lines) for _, lines in found))
+        return 0
     for reason in session.offload.reasons:
         if reason.node == options.node:
             raise UsageError(f"{options.node} ({reason.op}) stays off the accelerator: {reason.reason}")

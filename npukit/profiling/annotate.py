@@ -21,7 +21,10 @@ def annotate(artifact: onnx.ModelProto, programs: Sequence[Program]) -> None:
     for program in programs:
         schedule = simulate_timing(program.config, program.instructions)
         events = {"start": schedule.start, "end": schedule.end}
+        texts: dict[str, list[str]] = {}
         for layer in layer_profiles(program, events, schedule.cycles):
             text = f"{layer.op}, {layer.macs} MACs, {layer.cycles} cycles, "
             text += f"{100 * layer.utilization:.1f} % of the array, bound by {layer.bound}"
-            nodes[program.name].metadata_props.add(key=f"npukit: {layer.node}", value=text)
+            texts.setdefault(layer.node, []).append(text)
+        for name, lines in texts.items():  # a node may be several operations
+            nodes[program.name].metadata_props.add(key=f"npukit: {name}", value="; ".join(lines))

@@ -1,12 +1,14 @@
 """`compile`, `load` and `run`, each by itself; devices and boards of other packages."""
 
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
 import pytest
-from npukit.fpga.boards import BoardError, boards
+from npukit.driver.loader import Place
+from npukit.fpga.boards import BoardError, board_of, boards
 from npukit.isa.config import PRESETS
-from npukit.sim.dram import DramModel
+from npukit.sim.dram import DramModel, SdramDram
 from npukit.sim.timing import simulate_timing
 
 import npukit
@@ -53,14 +55,30 @@ def test_several_programs_lie_one_behind_the_other(graphs) -> None:
     made = npukit.compile(graph.model(), CONFIG)
     loaded = npukit.load(made)
     assert len(made.programs) == 2
-    for name, schedule in made.simulate().items():
+    address = 0
+    for there in loaded.executor.loaded.values():
+        place = Place.of(there.program, address)
+        assert (there.base, there.limit, there.code_address, there.end) == astuple(place)
+        address = place.end
+    board = SdramDram()  # whose rows make addresses count
+    for name, schedule in made.simulate(board).items():
         there = loaded.executor.loaded[name]
-        dram = DramModel().at(there.code_address, there.base)
+        dram = board.at(there.code_address, there.base)
         assert schedule.cycles == simulate_timing(CONFIG, there.program.instructions, dram).cycles
+
+
+def test_without_a_fallback(graphs) -> None:
+    graph = graphs.Graph()
+    y = graph.quantize(graph.node("Softmax", [graph.dequantize(graph.conv(graph.input((1, 4, 9, 9)), 6))]), 0.004, -128)
+    graph.output(graph.conv(y, 5))
+    made = npukit.compile(graph.model(), CONFIG)
+    with pytest.raises(UsageError, match=r"1 node\(s\) run on the host, and there is to be no fallback: Softmax"):
+        npukit.load(made, fallback="none")
 
 
 PACKAGE = """
 from npukit.devices import make_simulator
+from npukit.driver.loader import Place
 from npukit.fpga.boards import BOARDS
 from dataclasses import replace
 
@@ -110,9 +128,12 @@ def test_devices_of_other_packages(other_package: Path, images) -> None:
 def test_boards_of_other_packages(other_package: Path) -> None:
     assert [*boards()] == ["ulx3s", "elsewhere"]
     assert boards()["elsewhere"].about == "a board of another package"
-    (other_package / "entry_points.txt").write_text("[npukit.boards]\nanother = other_package:BOARD\n")
-    with pytest.raises(BoardError, match="other_package:BOARD is no board that is called another"):
-        boards()
-    (other_package / "entry_points.txt").write_text("[npukit.boards]\nelsewhere = other_package:gone\n")
-    with pytest.raises(BoardError, match="the board elsewhere of other_package:gone cannot be loaded"):
-        boards()
+    assert board_of("int8-8x8", CONFIG, "elsewhere").name == "elsewhere"
+    for name, value, message in (
+        ("another", "other_package:BOARD", "other_package:BOARD is no board that is called another"),
+        ("elsewhere", "other_package:gone", "the board elsewhere of other_package:gone cannot be loaded"),
+    ):
+        (other_package / "entry_points.txt").write_text(f"[npukit.boards]\n{name} = {value}\n")
+        assert [*boards()] == ["ulx3s"]  # the kit's own are there
+        with pytest.raises(BoardError, match=message):
+            board_of("int8-8x8", CONFIG, name)

@@ -1,5 +1,6 @@
 """Operators at their limits, each equal to ONNX Runtime bit for bit; random ones are in `random_graphs.py`."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -214,6 +215,73 @@ def test_padding_and_cutting(graphs) -> None:
     graphs.agree(graph.model(), SMALL)
 
 
+@pytest.mark.parametrize("first", ["own", "other"])
+def test_readings_of_an_input(graphs, first: str) -> None:
+    """Whichever DequantizeLinear comes first in the graph, and whoever else reads its floats."""
+    graph = graphs.Graph(seed=5)
+    x = graph.input((1, 4, 6, 6), 0.02, 3, integer=True)
+    other = graphs.Quantized(x.name, 0.05, -7, x.dtype)
+    readers = [x, other] if first == "own" else [other, x]
+    graph.dequantize(x)  # who reads it first in the graph decides what it is
+    for reader in (*readers, *readers):
+        graph.output(graph.conv(reader, 4, pads=[1] * 4))
+    graph.output(graph.add(x, other))
+    graphs.agree(graph.model(), SMALL, runs=2)
+
+
+@pytest.mark.parametrize("outside", [True, False])
+def test_a_reading_that_the_host_shares(graphs, outside: bool) -> None:
+    """The float of a DequantizeLinear is the host's, and the outside's, under its own name."""
+    graph = graphs.Graph(seed=6)
+    y = graph.conv(graph.input((1, 4, 6, 6)), 4)
+    again = graphs.Quantized(y.name, 0.07, 11, y.dtype)
+    value = graph.dequantize(again)
+    weights = graph.weights(graph.random_weights((3, 4, 1, 1)), 0.01)
+    graph.output(graph.quantize(graph.node("Conv", [value, weights]), 0.3))
+    if outside:
+        graph.output_value(value)
+    else:
+        graph.output_value(graph.node("Softmax", [value]))
+    graph.output(y)
+    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Softmax"}, subgraphs=None)
+
+
+def test_a_flattened_image_that_is_read_otherwise(graphs) -> None:
+    graph = graphs.Graph(seed=7)
+    y = graph.flatten(graph.conv(graph.input((2, 3, 5, 6)), 4))
+    again = graphs.Quantized(y.name, y.scale, -3, y.dtype)
+    flat = graph.flatten(again, "Reshape")
+    graph.output(graph.add(flat, graph.input((2, 48))))
+    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Flatten", "Reshape"}, subgraphs=None)
+
+
+def test_names_that_the_compiler_would_take(graphs) -> None:
+    """Of a folded kernel, and of a table."""
+    graph = graphs.Graph(seed=8)
+    x = graph.input((1, 3, 8, 8))
+    y = graph.conv(x, 4, 3)
+    kernel, conv = next((node.input[1], node.name) for node in graph.nodes if node.op_type == "Conv")
+    graph.output(graph.conv(y, 4, 1))
+    model = graph.model()
+    for old, new in ((y.name, f"{kernel} of {conv}"),):
+        for node in model.graph.node:
+            for names in (node.input, node.output):
+                for position, name in enumerate(names):
+                    names[position] = new if name == old else name
+    for config in (SMALL, PRESETS["int8-16x16"]):
+        graphs.agree(model, config)
+    graph = graphs.Graph(seed=8)
+    a, b = graph.input((1, 4, 4, 4), 0.02), graph.input((1, 4, 4, 4), 0.03)
+    z = graph.concat([a, b], 1)
+    graph.output(z)
+    model = graph.model()
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            for position, name in enumerate(names):
+                names[position] = f"{a.name} to {z.name}" if name == b.name else name
+    graphs.agree(model, SMALL)
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("zero_point", [-5, -2, 3, 8])
 @pytest.mark.parametrize(("kernel", "factor"), [((2, 2), 1.0), ((1, 2), 2.0), ((4, 4), 0.5), ((2, 1), 0.25)])
@@ -282,6 +350,34 @@ def test_transposed_convolution_that_may_round(graphs) -> None:
     session, _ = graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "ConvTranspose"}, subgraphs=0)
     (reason,) = (one.reason for one in session.offload.reasons if one.op == "ConvTranspose")
     assert reason.endswith("units; in ONNX Runtime's floats they are exact below 16777216")
+
+
+@pytest.mark.parametrize(
+    ("x_scale", "weight_scale", "bias_scale", "reason"),
+    [
+        (2.0**-5, 2.0**-6, 2.0**-9, "has another scale than the products of its input and weights"),
+        (2.0**64, 2.0**60, 2.0**124, "its scales make sums of .* units beyond fp32"),
+    ],
+)
+def test_transposed_convolution_in_other_units(graphs, x_scale, weight_scale, bias_scale, reason) -> None:
+    graph = graphs.Graph(seed=3)
+    x = graph.input((1, 3, 5, 5), x_scale)
+    weights = graph.weights(graph.random_weights((3, 4, 3, 3)), weight_scale)
+    bias = graph.bias(graph.random.integers(-900, 900, 4).astype(np.int32), bias_scale)
+    graph.output(graph.quantize(graph.node("ConvTranspose", [graph.dequantize(x), weights, bias]), x_scale))
+    session, _ = graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "ConvTranspose"}, subgraphs=0)
+    (found,) = (one.reason for one in session.offload.reasons if one.op == "ConvTranspose")
+    assert re.search(reason, found), found
+
+
+def test_transposed_convolution_of_many_groups(graphs) -> None:
+    """A bilinear enlargement: each channel by itself, with a scale of its own, and a Relu behind."""
+    graph = graphs.Graph(seed=4)
+    x = graph.input((1, 512, 3, 3), 2.0**-5)
+    weights = graph.weights(graph.random.integers(0, 100, (512, 1, 4, 4)).astype(np.int8), np.array([2.0**-6]), axis=1)
+    y = graph.node("ConvTranspose", [graph.dequantize(x), weights], group=512, strides=[2, 2], pads=[1] * 4)
+    graph.output(graph.quantize(graph.node("Relu", [y]), 0.5, -128))
+    graphs.agree(graph.model(), PRESETS["int8-8x8"])
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])

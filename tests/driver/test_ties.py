@@ -42,6 +42,7 @@ CASES: list[tuple[Operation, dict[str, int], int, int]] = [
         0,
     ),
     (Operation.ADD, {"ra": 0xB00E5BFD, "rb": 0x3E100001, "offset": 0xB1600000, "low": 770, "high": 262}, 1, 32),
+    (Operation.ADD, {"ra": 0x3D3DA016, "rb": 0x37646E64, "offset": 0xB609D664, "low": 896, "high": 127}, 54, 3),
     (Operation.ADD, {"ra": 0xCC000050, "rb": 0x42F217DC, "offset": 0x4BFFF321, "low": 646, "high": 136}, 1, 54),
     (
         Operation.ADD_FIXED,
@@ -108,7 +109,7 @@ CASES: list[tuple[Operation, dict[str, int], int, int]] = [
         54,
         0,
     ),
-    (Operation.ADD, {"ra": 0x419F1B57, "rb": 0xCD7BFC97, "offset": 0x50AF35A7, "low": 512, "high": 768}, 103, 89),
+    (Operation.ADD, {"ra": 0xD2BBFC01, "rb": 0xE1020000, "offset": 0x6475C808, "low": 896, "high": 127}, 1, 121),
     (
         Operation.ADD_FIXED,
         {

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 from npukit.compiler.frontends.onnx.operators import Match, used_values
+from npukit.compiler.frontends.onnx.operators.base import declared_quantization
 from npukit.compiler.frontends.onnx.partition import Partition
 from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.names import free_name
 from npukit.compiler.ir.operations import Reinterpret, TensorOperation, operands_of
 from npukit.compiler.ir.tensor import Constant, Tensor
 
@@ -22,9 +24,12 @@ class LowerPass:
 
     def run(self, partition: Partition) -> tuple[Graph, ...]:
         """One graph per accelerated part, in the order of execution."""
-        outside = {value.name for value in partition.model.graph.outputs}
+        graph = partition.model.graph
+        outside = {value.name for value in graph.outputs}
         for node in partition.host:
             outside.update(value.name for value in used_values(node))
+        values = {value.name or "" for node in graph for value in node.outputs}
+        values.update(value.name or "" for value in (*graph.inputs, *graph.initializers.values()))
         graphs = []
         for index, matches in enumerate(partition.subgraphs):
             others = {
@@ -34,25 +39,32 @@ class LowerPass:
                 for match in group
                 for value in match.inputs
             }
-            graphs.append(_graph(f"npukit_{index}", matches, outside | others))
+            graphs.append(_graph(f"npukit_{index}", matches, outside | others, values))
         return tuple(graphs)
 
 
-def _graph(name: str, matches: tuple[Match, ...], used_outside: set[str | None]) -> Graph:
+def _graph(name: str, matches: tuple[Match, ...], used_outside: set[str | None], values: set[str]) -> Graph:
+    """values: names that the model has, so that nothing else gets them."""
     tensors: dict[str, Tensor] = {}
     constants: dict[str, Constant] = {}
     operations: list[TensorOperation] = []
-    taken = {one for match in matches for one in match.graph.tensors}
-    taken.update(value.name or "" for match in matches for value in match.inputs)
+    readings: dict[str, str] = {}
+    activations = {value.name or "" for match in matches for value in (*match.inputs, *match.outputs)}
     for match in matches:
         for value, read in zip(match.inputs, match.reads, strict=True):
             given = match.graph.tensors[read]
-            known = tensors.setdefault(value.name or "", replace(given, name=value.name or ""))
-            if read not in tensors:  # the same numbers under another quantisation
-                tensors[read] = given
-                sources = match.graph.operations[0].sources
-                operations.append(Reinterpret(output=read, sources=sources, input=known.name))
-        renamed = {one: _named(constant, taken, constants) for one, constant in match.graph.constants.items()}
+            own = value.name or ""
+            quantization = None if given.quantization is None else declared_quantization(value)
+            tensors.setdefault(own, replace(given, name=own, quantization=quantization))
+            if read == own or read in readings:
+                continue
+            # the same numbers under another quantisation: no value of the model, which has floats of that name
+            again = readings[read] = free_name(f"{own} as {read}", {*values, *tensors, *constants})
+            tensors[again] = replace(given, name=again)
+            operations.append(Reinterpret(output=again, sources=match.graph.operations[0].sources, input=own))
+        renamed = dict(readings)
+        for one, constant in match.graph.constants.items():
+            renamed[one] = _named(constant, {*activations, *tensors}, constants)
         for operation in match.graph.operations:
             tensors[operation.output] = match.graph.tensors[operation.output]
             operations.append(_with_operands(operation, renamed))

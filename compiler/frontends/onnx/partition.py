@@ -160,8 +160,8 @@ def _drop_folded_images(matches: dict[ir.Node, Match], refused: dict[ir.Node, st
     while True:
         folded: dict[str | None, ir.Node] = {}
         for node, match in matches.items():
-            source = match.graph.tensors[match.graph.inputs[0]]
-            if match.alias and (source.view[2:] != (1, 1) or source.name in folded):
+            source = match.graph.tensors[match.reads[0]]
+            if match.alias and (source.view[2:] != (1, 1) or match.inputs[0].name in folded):
                 folded[match.outputs[0].name] = node
         for node, match in matches.items():
             if match.alias or node.op_type in ("Gemm", "MatMul"):

@@ -77,10 +77,6 @@ LINES = {
 }
 
 
-class _Zeros(dict[str, Constant]):
-    """Constants of zeros for every name; the parser takes their data alone."""
-
-
 def graph_of(text: str) -> Graph:
     """A graph of those lines, its constants made of zeros."""
     lines = f'graph "g" {{\n{text}\noutput "y"\n}}'

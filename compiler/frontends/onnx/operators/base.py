@@ -22,6 +22,7 @@ __all__ = [
     "Window",
     "activation",
     "constant",
+    "declared_quantization",
     "dequantized",
     "float_tensor",
     "is_quantiser",
@@ -291,12 +292,12 @@ def activation(value: ir.Value | None, role: str) -> tuple[ir.Value, Tensor]:
         raise Refused(f"{role} {found.value.name} is a constant; it must be an activation")
     tensor = tensor_of(found.value, found.scale, found.zero_point)
     assert value is not None
-    if tensor.quantization != _declared(found.value):
+    if tensor.quantization != declared_quantization(found.value):
         tensor = replace(tensor, name=value.name or "")
     return found.value, tensor
 
 
-def _declared(value: ir.Value) -> Quantization:
+def declared_quantization(value: ir.Value) -> Quantization:
     """The quantisation of an integer value: that of the QuantizeLinear that makes it, or of who reads it first."""
     maker = value.producer()
     if maker is None or not is_quantiser(maker, "QuantizeLinear"):

@@ -149,6 +149,8 @@ def match_conv_transpose(context: Context, node: ir.Node) -> Match:
             f"weights of shape {list(weights.tensor.shape)} in {groups} groups do not fit {x.shape[1]} input channels"
         )
     bias = _bias(context, node, of_group * groups, 4)
+    if bias is not None and not context.floats:
+        _check_bias(node, x, weights.tensor, groups)
     result = produced(context, node)
     if list(node.attributes.get_ints("kernel_shape") or kernel) != kernel:
         raise Refused(f"its kernel_shape is not that of its weights, {list(weights.tensor.shape)}")
@@ -159,6 +161,19 @@ def match_conv_transpose(context: Context, node: ir.Node) -> Match:
         groups=groups, limits=result.limits,
     )  # fmt: skip
     return match_of(node, result, [value], [x], operation, [weights] if bias is None else [weights, bias])
+
+
+def _check_bias(node: ir.Node, x: Tensor, weights: Tensor, groups: int) -> None:
+    """Refuse a bias in other units than the products': here, ONNX Runtime dequantises it with its own scale."""
+    found = dequantized(node.inputs[2])
+    assert found is not None and weights.quantization is not None
+    outputs = weights.shape[1] * groups
+    scales = np.float32(x.scale) * np.array(weights.quantization.scale, np.float32)
+    products = np.tile(scales, groups) if scales.size > 1 else scales
+    given = found.scale.reshape(-1)
+    alike = given.size in (1, outputs) and (np.broadcast_to(given, outputs) == np.broadcast_to(products, outputs)).all()
+    if not alike or found.zero_point.any():
+        raise Refused(f"bias {_name(found.value)} has another scale than the products of its input and weights")
 
 
 def _transposed_window(

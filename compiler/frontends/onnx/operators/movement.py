@@ -39,9 +39,10 @@ def match_concat(context: Context, node: ir.Node) -> Match:
     result = produced(context, node, clamp=False)
     y = result.tensor
     axis = _axes([node.attributes.get_int("axis", 0)], len(y.shape))[0]
-    tables = [None if context.floats else requantising_table(x, y) for _, x in found]
+    names = [x.name for _, x in found]
+    tables = [None if context.floats else requantising_table(x, y, names) for _, x in found]
     operation = Concatenation(
-        output=y.name, sources=sources_of(result.nodes), inputs=tuple(x.name for _, x in found),
+        output=y.name, sources=sources_of(result.nodes), inputs=tuple(names),
         tables=tuple(None if table is None else table.tensor.name for table in tables), axis=axis,
     )  # fmt: skip
     constants = [table for table in tables if table is not None]

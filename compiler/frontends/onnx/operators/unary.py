@@ -1,6 +1,6 @@
 """Functions of one element, by table: any chain of elementwise operators between two quantised tensors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -18,6 +18,7 @@ from npukit.compiler.frontends.onnx.operators.base import (
     quantized_output,
     sources_of,
 )
+from npukit.compiler.ir.names import free_name
 from npukit.compiler.ir.operations import Lookup
 from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.driver.host import HostError, open_session, run_session
@@ -130,8 +131,8 @@ def _evaluate(
     return _run(protos, constants, opsets, source, x, target, y)
 
 
-def requantising_table(x: Tensor, y: Tensor) -> Constant | None:
-    """From x's quantisation to y's; None where they are the same."""
+def requantising_table(x: Tensor, y: Tensor, taken: Collection[str] = ()) -> Constant | None:
+    """From x's quantisation to y's; None where they are the same. `taken`: names that it must not have."""
     if (x.quantization, x.format) == (y.quantization, y.format):
         return None
     constants: dict[str, NDArray] = {}
@@ -142,12 +143,12 @@ def requantising_table(x: Tensor, y: Tensor) -> Constant | None:
         helper.make_node("DequantizeLinear", ["x", "x_scale", "x_zero"], ["f"]),
         helper.make_node("QuantizeLinear", ["f", "y_scale", "y_zero"], ["y"]),
     ]
-    return _run(nodes, constants, [helper.make_opsetid("", 21)], "x", x, "y", y)
+    return _run(nodes, constants, [helper.make_opsetid("", 21)], "x", x, "y", y, taken)
 
 
 def _run(
     nodes: Sequence[onnx.NodeProto], constants: Mapping[str, NDArray], opsets: Sequence[onnx.OperatorSetIdProto],
-    source: str, x: Tensor, target: str, y: Tensor,
+    source: str, x: Tensor, target: str, y: Tensor, taken: Collection[str] = (),
 ) -> Constant:  # fmt: skip
     """All 256 values through a graph, in ONNX Runtime: a table whose name says between which tensors it leads."""
     shape = [1] * (len(x.shape) - 1)
@@ -171,4 +172,5 @@ def _run(
                 raise Refused(f"for {value}, ONNX Runtime's result depends on the element's place in its tensor")
     except HostError as error:
         raise Refused(f"ONNX Runtime cannot make its table: {error}") from None
-    return Constant(Tensor(f"{x.name} to {y.name}", table.shape, y.format, y.quantization), table)
+    name = free_name(f"{x.name} to {y.name}", {x.name, y.name, *taken})
+    return Constant(Tensor(name, table.shape, y.format, y.quantization), table)
