@@ -133,11 +133,13 @@ def current_readme() -> str:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for block in blocks(text, "console"):
             text = text.replace(block, "\n".join(_console(block)) + "\n")
-    (code,), (shown,) = blocks(text, "python"), blocks(text, "text")
-    stream = io.StringIO()
-    with contextlib.redirect_stdout(stream):
-        exec(compile(code, README.name, "exec"), {"__name__": "readme"})
-    return _with_instructions(text.replace(shown, stream.getvalue()))
+    names: dict[str, object] = {}
+    for code, shown in zip(blocks(text, "python"), blocks(text, "text"), strict=True):
+        stream = io.StringIO()
+        with contextlib.redirect_stdout(stream):
+            exec(code, names)
+        text = text.replace(shown, stream.getvalue())
+    return _with_instructions(text)
 
 
 def current_tour() -> str:

@@ -33,13 +33,13 @@ from npukit.compiler.ir.operations import (
 from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.isa.formats import BFLOAT16, FLOAT32, INT8, INT32, UINT8
 
-__all__ = ["GraphError", "verify_graph"]
+__all__ = ["InvalidGraph", "verify_graph"]
 
 _ENTRIES = 256
 """Numbers of a table's input."""
 
 
-class GraphError(AssertionError):
+class InvalidGraph(AssertionError):
     """A graph that means nothing: a fault of who made it, never of the model."""
 
 
@@ -47,7 +47,7 @@ def verify_graph(graph: Graph) -> None:
     """Look at a whole graph.
 
     Raises:
-        GraphError: what is wrong, and where.
+        InvalidGraph: what is wrong, and where.
     """
     both = graph.tensors.keys() & graph.constants.keys()
     _check(not both, f"{graph.name}: {_list(both)} are tensors and constants")
@@ -65,8 +65,8 @@ def verify_graph(graph: Graph) -> None:
         made.add(operation.output)
         try:
             _FORMS[type(operation)](graph, operation)
-        except GraphError as error:
-            raise GraphError(f"{operation.mnemonic} {operation.node}: {error}") from None
+        except InvalidGraph as error:
+            raise InvalidGraph(f"{operation.mnemonic} {operation.node}: {error}") from None
     for name in graph.outputs:
         known = name in graph.tensors and graph.tensors[name].storage in made
         _check(known, f"{graph.name}: the output {name} is never made")
@@ -88,7 +88,7 @@ def _groups(graph: Graph) -> None:
 
 def _check(condition: bool, message: str) -> None:
     if not condition:
-        raise GraphError(message)
+        raise InvalidGraph(message)
 
 
 def _list(names: Any) -> str:

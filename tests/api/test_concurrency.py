@@ -595,7 +595,7 @@ def test_forks_are_refused(digits: Case) -> None:
     try:
         text = in_a_fork(lambda: session.run(digits.inputs[0]))
         assert text.startswith(f"UsageError: the session was made in process {here} and does not work in its fork")
-        assert text.endswith("make the Session in the process that uses it")
+        assert text.endswith("make the Session, or load the model, in the process that uses it")
         for use in (
             lambda: device.read_memory(0, 4),
             lambda: device.write_memory(0, np.zeros(4, np.uint8)),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from npukit.compiler.frontends.onnx.verify import verify_partition
 from npukit.compiler.ir.tensor import Quantization, Tensor
-from npukit.compiler.ir.verify import GraphError, verify_graph
+from npukit.compiler.ir.verify import InvalidGraph, verify_graph
 from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.tasks import Allocation, Box, Buffer, DramUse, Operand, Plan, Task
 from npukit.compiler.verify import (
@@ -55,12 +55,12 @@ def test_partition(result) -> None:
 
 def test_graph(result) -> None:
     first, second = result.stages["lower"]
-    with pytest.raises(GraphError, match="reads .* before it is made"):
+    with pytest.raises(InvalidGraph, match="reads .* before it is made"):
         verify_graph(replace(second, operations=second.operations[::-1]))
-    with pytest.raises(GraphError, match="before it is made"):
+    with pytest.raises(InvalidGraph, match="before it is made"):
         verify_graph(replace(first, inputs=()))
     lost = Tensor("lost", (1, 4), INT8, Quantization((1.0,), (0,)))
-    with pytest.raises(GraphError, match="the output lost is never made"):
+    with pytest.raises(InvalidGraph, match="the output lost is never made"):
         verify_graph(replace(first, tensors={**first.tensors, "lost": lost}, outputs=("lost",)))
 
 
