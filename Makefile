@@ -112,6 +112,7 @@ lint: $(STAMP) ## ruff, pyright, the direction of imports, generated documents u
 
 bench: $(STAMP) ## measure what docs/benchmarks.md and docs/utilisation.md state
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/compile_time.py
 	$(BIN)/python bench/utilisation.py
 
 silicon: $(STAMP) ## place and route blocks and cores for docs/silicon.md; an hour

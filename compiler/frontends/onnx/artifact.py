@@ -44,7 +44,8 @@ def offload_of(artifact: onnx.ModelProto, programs: Mapping[str, Program]) -> Of
             return _read_offload(text)
     nodes = [node for program in programs.values() for node in program.nodes]
     macs = sum(node.macs for node in nodes)
-    return Offload(len(nodes), len(nodes), macs, macs, ())
+    count = len({node.name for node in nodes})  # one may be several operations
+    return Offload(count, count, macs, macs, ())
 
 
 def _read_offload(text: str) -> Offload:
