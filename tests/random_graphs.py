@@ -5,7 +5,7 @@ Some of a graph's nodes break a constraint, so that they stay in ONNX Runtime, a
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -79,6 +79,47 @@ def _conv(make: _Maker) -> None:
         options["weight_zero"] = make.pick(0, 1, 120, 128, 255)
         options["per_channel"] = False
     make.keep(make.graph.conv(x, out, kernel, group=group, **options, **attributes), x)
+
+
+def _transposed(make: _Maker) -> None:
+    """A ConvTranspose of a tensor that is read with a scale that is a power of two, whatever its own is."""
+    x, graph = make.image(), make.graph
+    channels, height, width = make.shape(x)[1:]
+    if max(height, width) > 14:
+        return
+    group = make.pick(*[one for one in range(1, channels + 1) if channels % one == 0])
+    of_group, kernel = make.pick(1, 2, 3, 5), (make.pick(1, 2, 3, 4), make.pick(1, 2, 3))
+    strides, dilations = (make.pick(1, 2, 3), make.pick(1, 2, 2)), (make.pick(1, 1, 2), make.pick(1, 1, 2))
+    reach = [(size - 1) * dilation for size, dilation in zip(kernel, dilations, strict=True)]
+    pads = make.pick(0, reach[0]), make.pick(0, reach[1]), make.pick(0, 1, reach[0]), make.pick(0, 1)
+    more = [make.pick(0, stride - 1) for stride in strides]
+    size = [
+        (own - 1) * strides[axis] + reach[axis] + 1 + more[axis] - pads[axis] - pads[2 + axis]
+        for axis, own in enumerate((height, width))
+    ]
+    if min(size) < 1 or max(size) > 40:
+        return
+    scales = np.array(2.0 ** -make.pick(5, 6, 7), np.float32)
+    if make.chance(0.5):
+        scales = (2.0 ** -make.random.integers(5, 8, of_group)).astype(np.float32)
+    values = make.random.integers(-50, 51, (channels, of_group, *kernel)).astype(np.int8)
+    inputs = [graph.dequantize(replace(x, scale=2.0**-5)), graph.weights(values, scales, axis=1)]
+    if make.chance(0.6):
+        units = np.float32(2.0**-5) * scales
+        terms = make.random.integers(-900, 900, of_group * group).astype(np.int32)
+        inputs.append(graph.bias(terms, np.tile(units, group) if units.ndim else units))
+    if make.chance(0.2):  # then it stays
+        inputs[0] = graph.dequantize(replace(x, scale=0.03))
+    result = graph.node(
+        "ConvTranspose", inputs, group=group, strides=strides, dilations=dilations, pads=pads, output_padding=more
+    )
+    make.keep(graph.quantize(result, 2.0 ** -make.pick(0, 1, 2)), x)
+
+
+def _again(make: _Maker) -> None:
+    """Another reading of a tensor's numbers, which further nodes may take."""
+    x = make.image()
+    make.tensors.append(replace(x, scale=x.scale * float(make.random.uniform(0.3, 3)), zero_point=make.pick(0, 3, 9)))
 
 
 def _binary(op: str) -> Callable[[_Maker], None]:
@@ -177,7 +218,7 @@ def _slice(make: _Maker) -> None:
 
 def _split(make: _Maker) -> None:
     x = make.image()
-    axis = make.pick(1, 1, 1, 2, 3)
+    axis = make.pick(0, 1, 1, 1, 2, 3)
     total = make.shape(x)[axis]
     if total < 2:
         return
@@ -240,7 +281,8 @@ def _block(make: _Maker) -> None:
 OPERATORS: dict[str, Callable[[_Maker], None]] = {
     "Conv": _conv, "Add": _binary("Add"), "Mul": _binary("Mul"), "table": _unary, "MaxPool": _maxpool,
     "AveragePool": _average, "GlobalAveragePool": _global_average, "Concat": _concat, "Pad": _pad, "Slice": _slice,
-    "Split": _split, "Resize": _resize, "Gemm": _product, "block": _block,
+    "Split": _split, "ConvTranspose": _transposed, "again": _again, "Resize": _resize, "Gemm": _product,
+    "block": _block,
 }  # fmt: skip
 _WEIGHTS = {"block": 4, "Conv": 4, "Add": 2, "Mul": 2, "table": 2, "Concat": 2}
 
@@ -286,7 +328,7 @@ class GraphReport:
 
     def missing(self) -> list[str]:
         """Operators that were not seen as they must be."""
-        names = [*(name for name in OPERATORS if name not in ("table", "block")), "MatMul"]
+        names = [*(name for name in OPERATORS if name not in ("table", "block", "again")), "MatMul"]
         return [f"{name} accepted" for name in (*names, *UNARY) if not self.accepted[name]] + [
             f"{name} refused" for name in names if not self.refused[name]
         ]
