@@ -45,9 +45,12 @@ def test_what_does_not_fit_equals_onnx_runtime(kind: str) -> None:
     """On machines so small that nodes stay which ONNX Runtime fuses: the cut must not change its roundings."""
     seed = 1 if kind == "fixed" else secrets.randbelow(1_000_000)
     print(f"repeat with: properties.run_staying({seed}, 80)")
-    for report in properties.run_staying(seed, 80):
+    reports = properties.run_staying(seed, 80)
+    for report in reports:
         assert not report.failures, f"seed {seed}: {report.failures[0]}"
-        assert report.cases == 40 and report.parts > 0 and report.share < 1
+        assert report.cases == 40 and report.share < 1
+        assert report.parts > 0 or kind == "fresh"  # of some seeds, one of the kinds has no graph in several parts
+    assert any(report.parts for report in reports)
 
 
 @pytest.mark.parametrize("seed", [3, None], ids=["fixed", "fresh"])

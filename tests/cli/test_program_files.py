@@ -137,7 +137,7 @@ def test_an_illegal_program_is_refused_by_the_library(
 def test_what_was_compiled_here_is_not_judged_again(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
     monkeypatch.setattr("npukit.driver.loader.judge_program", lambda *_: looked.append(1) or [])
-    monkeypatch.setattr("npukit.session.judge_program", lambda *_: looked.append(1) or [])
+    monkeypatch.setattr("npukit.compiled.judge_program", lambda *_: looked.append(1) or [])
     session = Session(small, "int8-8x8")
     assert not looked
     Session(session.artifact)
