@@ -1,7 +1,9 @@
 """Concatenation, padding, cutting out and repetition."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from math import prod
 
 import numpy as np
 from npukit.compiler.arithmetic import border, element
@@ -122,13 +124,9 @@ def _shift_lanes(
     config = builder.config
     size = config.array
     y = builder.tensor(layer.output)
-    batches, channels, height, width = y.view
     most = min(config.acc_depth, elementwise_words(config))
-    for batch in range(batches):
-        for columns in parts(width, most):
-            for rows in parts(height, max(1, most // (columns[1] - columns[0]))):
-                for block in range(-(-channels // size)):
-                    _lanes_tile(builder, layer, found, first, batch, block, rows, columns)
+    for batch, block, rows, columns in _tiles(y, size, most):
+        _lanes_tile(builder, layer, found, first, batch, block, rows, columns)
 
 
 def _lanes_tile(
@@ -174,25 +172,29 @@ def _shift_weights(builder: Builder, shift: int, lanes: int) -> Buffer:
     return builder.load_constant(Memory.WGT, name, name, size, "shift")
 
 
-def schedule_dilate(builder: Builder, layer: Dilate) -> None:
-    """Emit the tasks of a tensor with padding between its elements: tiles of padding, and the elements into them."""
-    config = builder.config
-    x, y = builder.tensor(layer.input), builder.tensor(layer.output)
-    tall, wide = layer.factors
-    batches, channels, height, width = x.view
-    most = elementwise_words(config) // (tall * wide)
+def _tiles(tensor: Tensor, size: int, most: int) -> Iterator[tuple[int, int, _Range, _Range]]:
+    """(batch, block, rows, columns) of parts of a tensor of at most so many words, one block each."""
+    batches, channels, height, width = tensor.view
     for batch in range(batches):
         for columns in parts(width, most):
             for rows in parts(height, max(1, most // (columns[1] - columns[0]))):
-                # behind the last element there is no padding
-                place = [
-                    (low * by, min(high * by, size))
-                    for (low, high), by, size in zip((rows, columns), layer.factors, y.view[2:], strict=True)
-                ]
-                for block in range(-(-channels // config.array)):
-                    target = Region(y, config.array, batch, (block, block + 1), place[0], place[1])
-                    source = builder.load_tile(Region(x, config.array, batch, (block, block + 1), rows, columns), 0)
-                    _spread(builder, layer, source, target, (rows[1] - rows[0], columns[1] - columns[0]))
+                for block in range(-(-channels // size)):
+                    yield batch, block, rows, columns
+
+
+def schedule_dilate(builder: Builder, layer: Dilate) -> None:
+    """Emit the tasks of a tensor with padding between its elements: tiles of padding, and the elements into them."""
+    size = builder.config.array
+    x, y = builder.tensor(layer.input), builder.tensor(layer.output)
+    for batch, block, rows, columns in _tiles(x, size, elementwise_words(builder.config) // prod(layer.factors)):
+        # behind the last element there is no padding
+        place = [
+            (low * by, min(high * by, end))
+            for (low, high), by, end in zip((rows, columns), layer.factors, y.view[2:], strict=True)
+        ]
+        target = Region(y, size, batch, (block, block + 1), place[0], place[1])
+        source = builder.load_tile(Region(x, size, batch, (block, block + 1), rows, columns), 0)
+        _spread(builder, layer, source, target, (rows[1] - rows[0], columns[1] - columns[0]))
 
 
 def _spread(builder: Builder, layer: Dilate, source: Buffer, target: Region, size: tuple[int, int]) -> None:
@@ -213,21 +215,13 @@ def _spread(builder: Builder, layer: Dilate, source: Buffer, target: Region, siz
 
 def schedule_repeat(builder: Builder, layer: Repeat) -> None:
     """Emit a repetition's tasks: one copy for each place among an element's copies."""
-    config = builder.config
+    size, (tall, wide) = builder.config.array, layer.factors
     x, y = builder.tensor(layer.input), builder.tensor(layer.output)
-    tall, wide = layer.factors
-    batches, channels, height, width = x.view
-    most = elementwise_words(config) // (tall * wide)
-    for batch in range(batches):
-        for columns in parts(width, most):
-            for rows in parts(height, max(1, most // (columns[1] - columns[0]))):
-                for block in range(-(-channels // config.array)):
-                    source = builder.load_tile(Region(x, config.array, batch, (block, block + 1), rows, columns), 0)
-                    target = Region(
-                        y, config.array, batch, (block, block + 1), (rows[0] * tall, rows[1] * tall),
-                        (columns[0] * wide, columns[1] * wide),
-                    )  # fmt: skip
-                    _repeat(builder, layer, source, target, (rows[1] - rows[0], columns[1] - columns[0]))
+    for batch, block, rows, columns in _tiles(x, size, elementwise_words(builder.config) // (tall * wide)):
+        source = builder.load_tile(Region(x, size, batch, (block, block + 1), rows, columns), 0)
+        place = (rows[0] * tall, rows[1] * tall), (columns[0] * wide, columns[1] * wide)
+        target = Region(y, size, batch, (block, block + 1), *place)
+        _repeat(builder, layer, source, target, (rows[1] - rows[0], columns[1] - columns[0]))
 
 
 def _repeat(builder: Builder, layer: Repeat, source: Buffer, target: Region, size: tuple[int, int]) -> None:

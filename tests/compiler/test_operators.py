@@ -229,6 +229,23 @@ def test_readings_of_an_input(graphs, first: str) -> None:
     graphs.agree(graph.model(), SMALL, runs=2)
 
 
+@pytest.mark.parametrize("made", [True, False])
+def test_a_reading_beside_one_for_each_channel(graphs, made: bool) -> None:
+    """Who quantises or reads a tensor with many scales does not say what it is."""
+    graph = graphs.Graph(seed=10)
+    if made:
+        name = graph.name("image")
+        graph.inputs.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4, 6, 6]))
+        many = [graph.constant(np.linspace(0.01, 0.04, 4, dtype=np.float32)), graph.constant(np.zeros(4, np.int8))]
+        x = graphs.Quantized(graph.node("QuantizeLinear", [name, *many], axis=1), 0.02, 3, np.int8)
+    else:
+        x = graph.input((1, 4, 6, 6), 0.02, 3, integer=True)
+        many = [graph.constant(np.linspace(0.01, 0.04, 4, dtype=np.float32)), graph.constant(np.zeros(4, np.int8))]
+    graph.output_value(graph.node("Softmax", [graph.node("DequantizeLinear", [x.name, *many], axis=1)]))
+    graph.output(graph.conv(x, 5, 3))
+    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Softmax"})
+
+
 @pytest.mark.parametrize("outside", [True, False])
 def test_a_reading_that_the_host_shares(graphs, outside: bool) -> None:
     """The float of a DequantizeLinear is the host's, and the outside's, under its own name."""

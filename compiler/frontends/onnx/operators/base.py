@@ -298,11 +298,20 @@ def activation(value: ir.Value | None, role: str) -> tuple[ir.Value, Tensor]:
 
 
 def declared_quantization(value: ir.Value) -> Quantization:
-    """The quantisation of an integer value: that of the QuantizeLinear that makes it, or of who reads it first."""
+    """The quantisation of an integer value: that of the QuantizeLinear that makes it, or of who reads it first.
+
+    Only those with one scale count, and at least one reader has one.
+    """
     maker = value.producer()
-    if maker is None or not is_quantiser(maker, "QuantizeLinear"):
-        maker = next(use.node for use in value.uses() if is_quantiser(use.node, "DequantizeLinear"))
-    return quantization_of(*_parameters(maker))
+    readers = [use.node for use in value.uses() if use.idx == 0 and is_quantiser(use.node, "DequantizeLinear")]
+    for node in ([maker] if maker is not None and is_quantiser(maker, "QuantizeLinear") else []) + readers:
+        try:
+            scale, zero_point = _parameters(node)
+        except Refused:  # that quantiser stays
+            continue
+        if scale.size == 1:
+            return quantization_of(scale, zero_point)
+    raise AssertionError(f"nothing reads {value.name} with one scale")
 
 
 @dataclass(frozen=True)
