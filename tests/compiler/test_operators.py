@@ -113,45 +113,6 @@ def test_repetition(graphs, op, shape, swapped) -> None:
     graphs.agree(graph.model(), SMALL, runs=2)
 
 
-# ---- tables
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-def test_chains(graphs, dtype) -> None:
-    """Gelu as exporters write it, x * sigmoid(x), and a function of a matrix."""
-    graph = graphs.Graph(dtype=dtype)
-    x = graph.input((2, 5, 6, 7))
-    value = graph.dequantize(x)
-    half = graph.constant(np.float32(0.5))
-    root = graph.node("Erf", [graph.node("Div", [value, graph.constant(np.float32(1.4142135))])])
-    inner = graph.node("Mul", [value, graph.node("Add", [root, graph.constant(np.ones((1, 1, 1, 1), np.float32))])])
-    y = graph.quantize(graph.node("Mul", [inner, half]), 0.02)
-    value = graph.dequantize(y)
-    y = graph.quantize(graph.node("Mul", [value, graph.node("Sigmoid", [value])]), 0.01)
-    graph.output(y)
-    graph.output(graph.unary("Tanh", graph.input((3, 11)), 0.008))
-    graphs.agree(graph.model(), SMALL, runs=2)
-
-
-def test_what_no_table_holds(graphs) -> None:
-    graph = graphs.Graph()
-    a, b = (graph.dequantize(graph.input((1, 4, 8, 8))) for _ in "ab")
-    graph.output(graph.quantize(graph.node("Sub", [a, b]), 0.04))
-    assert reason(graph.model(), "Sub").startswith("it combines q_4, q_")
-    graph = graphs.Graph()
-    value = graph.dequantize(graph.input((1, 4, 8, 8)))
-    slopes = graph.constant(np.linspace(0.1, 0.4, 4, dtype=np.float32).reshape(4, 1, 1))
-    graph.output(graph.quantize(graph.node("PRelu", [value, slopes]), 0.02))
-    assert reason(graph.model(), "PRelu").endswith("has 4 elements; a table takes single numbers")
-    graph = graphs.Graph()
-    value = graph.dequantize(graph.input((1, 4, 8, 8)))
-    inner = graph.node("Sigmoid", [value])
-    graph.output(graph.quantize(graph.node("Mul", [value, inner]), 0.02))
-    graph.output_value(inner)
-    assert reason(graph.model(), "Mul").endswith("is used elsewhere, too")
-    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Mul", "Sigmoid"}, subgraphs=0)
-
-
 # ---- pools
 
 
@@ -554,28 +515,6 @@ def test_single_number_before_single_pixels(graphs, shape) -> None:
     total = graph.node("Add", [number, graph.dequantize(x)])
     graph.output(graph.quantize(total, float(np.float32(0.05)), 46), integer=True)
     graphs.agree(graph.model(), SMALL, inputs={x.name: np.full(shape, 37, np.int8)})
-
-
-@pytest.mark.parametrize("chain", [("Sigmoid", "Relu"), ("Abs", "Relu"), ("Relu", "Relu"), ("Neg", "Clip")])
-def test_limits_behind_a_table(graphs, chain) -> None:
-    graph = graphs.Graph()
-    value = graph.node(chain[0], [graph.dequantize(graph.input((1, 4, 6, 6)))])
-    limits = [graph.constant(np.float32(limit)) for limit in (0.1, 0.9)] if chain[1] == "Clip" else []
-    graph.output(graph.quantize(graph.node(chain[1], [value, *limits]), 1 / 255, -128))
-    x = graph.input((1, 4, 6, 6))
-    value = graph.dequantize(x)
-    graph.output(graph.quantize(graph.node("Relu", [graph.node("Add", [value, value])]), 0.02, -128))
-    graphs.agree(graph.model(), SMALL)
-
-
-def test_table_that_depends_on_the_place(graphs) -> None:
-    """Elu at a value next to a tie: ONNX Runtime's vector kernel and its remainder differ."""
-    graph = graphs.Graph()
-    x = graph.input((1, 1, 1, 1), float(np.float32(0.1)), 3, integer=True)
-    graph.output(
-        graph.quantize(graph.node("Elu", [graph.dequantize(x)]), float(np.float32(0.06344172)), 0), integer=True
-    )
-    assert "depends on the element's place" in reason(graph.model(), "Elu")
 
 
 def test_pooling_with_automatic_padding_and_dilation(graphs) -> None:

@@ -1,7 +1,7 @@
 """partition: which nodes the machine computes, in which subgraphs, and why each other node stays."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import onnx_ir as ir
@@ -10,6 +10,8 @@ from npukit.compiler.frontends.onnx.cuts import matches_in_the_way
 from npukit.compiler.frontends.onnx.importer import Imported
 from npukit.compiler.frontends.onnx.operators import Context, Match, macs_of, match_node, used_values
 from npukit.compiler.frontends.onnx.operators.base import is_quantiser
+from npukit.compiler.frontends.onnx.operators.tables import tables_of
+from npukit.compiler.frontends.onnx.operators.unary import chains_of
 from npukit.compiler.frontends.onnx.oracle import integer_tensors
 from npukit.compiler.frontends.onnx.placement import earliest_stages, place_host, remove_copies
 from npukit.driver.first_look import layout_look
@@ -78,6 +80,10 @@ class PartitionPass:
             frozenset(value.name or "" for value in graph.outputs),
             dict(model.opset_imports),
         )
+        if not context.floats:
+            chains = chains_of(context, graph)
+            tables = tables_of(tuple(chains.values()), context.opsets)
+            context = replace(context, tables=dict(zip(chains, tables, strict=True)))
         layout = cache(lambda: layout_look(reference_model(source)))
         matches, refused = _match_all(context, graph)
         while True:

@@ -1,11 +1,12 @@
 """How an operator is recognised: inputs through DequantizeLinear, output through QuantizeLinear."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 from npukit.compiler.errors import Refused
+from npukit.compiler.frontends.onnx.operators.tables import Table
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Limits, Reshape, SourceNode, TensorOperation
 from npukit.compiler.ir.tensor import Constant, Quantization, Tensor
@@ -56,6 +57,8 @@ class Context:
     graph_outputs: frozenset[str]
     opsets: Mapping[str, int]
     """Version of each operator set that the model imports."""
+    tables: Mapping[ir.Node, Table] = field(default_factory=dict)
+    """Of each node that ends a chain of functions of one element."""
 
     @property
     def floats(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from npukit.compiler import arithmetic, legality, tiling
-from npukit.compiler.frontends.onnx.operators import MATCHERS, base, unary
+from npukit.compiler.frontends.onnx.operators import MATCHERS, base, tables, unary
 from npukit.compiler.frontends.onnx.operators.unary import UNARY, match_unary
 from npukit.compiler.ir.operations import TensorOperation
 from npukit.compiler.legality import LEGALITY
@@ -138,4 +138,4 @@ def _is_function(name: ast.Name) -> bool:
     return name.id.startswith("_") or hasattr(builtins, name.id)
 
 
-_MODULES = {base, unary, tiling, legality, arithmetic, *(_module(matcher) for matcher in MATCHERS.values())}
+_MODULES = {base, unary, tables, tiling, legality, arithmetic, *(_module(matcher) for matcher in MATCHERS.values())}

@@ -17,7 +17,7 @@ from npukit.compiler.frontends.onnx.operators.base import (
     sources_of,
     static_shape,
 )
-from npukit.compiler.frontends.onnx.operators.unary import requantising_table
+from npukit.compiler.frontends.onnx.operators.tables import requantising_table
 from npukit.compiler.ir.operations import Concatenation, Pad, Repeat, Reshape, Slice
 from npukit.compiler.ir.tensor import Tensor
 

@@ -1,6 +1,8 @@
 """Functions of one element, by table: any chain of elementwise operators between two quantised tensors."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -18,14 +20,11 @@ from npukit.compiler.frontends.onnx.operators.base import (
     quantized_output,
     sources_of,
 )
-from npukit.compiler.ir.names import free_name
+from npukit.compiler.frontends.onnx.operators.tables import Chain, entries_of, table_constant
 from npukit.compiler.ir.operations import Lookup
-from npukit.compiler.ir.tensor import Constant, Tensor
-from npukit.driver.host import HostError, open_session, run_session
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
 
-__all__ = ["UNARY", "SeveralTensors", "match_unary", "requantising_table"]
+__all__ = ["UNARY", "SeveralTensors", "chains_of", "match_unary"]
 
 _ONE_INPUT = frozenset(
     "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity "
@@ -36,17 +35,42 @@ _MORE_INPUTS = frozenset("Add Clip Div Max Min Mul PRelu Pow Sub".split())
 UNARY = _ONE_INPUT | _MORE_INPUTS
 """Operators that a table may hold: those of several inputs where all but one tensor are single numbers."""
 
-_ENTRIES = 256
-_POSITIONS = 67
-"""Elements of a tensor that fills vectors of every width and leaves some over."""
-
 
 class SeveralTensors(Refused):
     """A chain that is not a function of one tensor."""
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A chain, the nodes that it is, and the values that it lies between."""
+
+    chain: Chain
+    nodes: tuple[ir.Node, ...]
+    quantized: ir.Value
+    out: ir.Value
+
+
 def match_unary(context: Context, node: ir.Node) -> Match:
     """Any chain of these between two quantised tensors that is a function of one element, by a table of 256 entries."""
+    found = _find(context, node)
+    x, y = found.chain.x, found.chain.y
+    table = table_constant(x, y, entries_of(context.tables[node]))
+    operation = Lookup(output=y.name, sources=sources_of(found.nodes), input=x.name, table=table.tensor.name)
+    return match_of(node, Produced(found.nodes, found.out, y), [found.quantized], [x], operation, [table])
+
+
+def chains_of(context: Context, graph: ir.Graph) -> dict[ir.Node, Chain]:
+    """The chain that ends in each node that has one."""
+    chains = {}
+    for node in graph:
+        if node.op_type in UNARY and node.domain in ("", "ai.onnx"):
+            with suppress(Refused):
+                chains[node] = _find(context, node).chain
+    return chains
+
+
+def _find(context: Context, node: ir.Node) -> _Found:
+    """The chain that ends in a node. Raises Refused where there is none."""
     chain: list[ir.Node] = []
     sources: dict[str, ir.Value] = {}
     constants: dict[str, NDArray] = {}
@@ -67,17 +91,15 @@ def match_unary(context: Context, node: ir.Node) -> Match:
     chain = [one for one in chain if one not in nodes]
     dequantiser = source.producer()
     assert dequantiser is not None
-    # the same operators, run by ONNX Runtime on all values
-    run = [dequantiser, *reversed(chain), *nodes]
     for one in (dequantiser, nodes[-1]):
         for value in one.inputs[1:]:
             if value is not None and (array := constant(value)) is not None:
                 constants[value.name or ""] = array
-    table = _evaluate(context, run, constants, quantized.name or "", x, out.name or "", y)
-
-    nodes = (*nodes, *chain)
-    operation = Lookup(output=y.name, sources=sources_of(nodes), input=x.name, table=table.tensor.name)
-    return match_of(node, Produced(nodes, out, y), [quantized], [x], operation, [table])
+    # the same operators, which ONNX Runtime is to run on all values
+    protos = _protos([dequantiser, *reversed(chain), *nodes], constants)
+    return _Found(
+        Chain(protos, constants, quantized.name or "", out.name or "", x, y), (*nodes, *chain), quantized, out
+    )
 
 
 def _collect(
@@ -116,61 +138,12 @@ def _alike(one: Dequantized, other: Dequantized | None) -> bool:
     )
 
 
-def _evaluate(
-    context: Context, nodes: Sequence[ir.Node], constants: Mapping[str, NDArray], source: str, x: Tensor,
-    target: str, y: Tensor,
-) -> Constant:  # fmt: skip
+def _protos(nodes: Sequence[ir.Node], constants: Mapping[str, NDArray]) -> tuple[onnx.NodeProto, ...]:
+    """A chain's nodes, of which the first dequantises; those that read another dequantiser of its tensor read it."""
     protos = [ir.to_proto(node) for node in nodes]
-    # users of other dequantisers of the same tensor
     made = {name for proto in protos for name in proto.output}
     for proto in protos[1:]:
         for position, name in enumerate(proto.input):
             if name and name not in made and name not in constants:
                 proto.input[position] = protos[0].output[0]
-    opsets = [helper.make_opsetid(domain, version) for domain, version in context.opsets.items()]
-    return _run(protos, constants, opsets, source, x, target, y)
-
-
-def requantising_table(x: Tensor, y: Tensor, taken: Collection[str] = ()) -> Constant | None:
-    """From x's quantisation to y's; None where they are the same. `taken`: names that it must not have."""
-    if (x.quantization, x.format) == (y.quantization, y.format):
-        return None
-    constants: dict[str, NDArray] = {}
-    for name, tensor in (("x", x), ("y", y)):
-        constants[f"{name}_scale"] = np.array(tensor.scale, np.float32)
-        constants[f"{name}_zero"] = np.array(tensor.zero_point, tensor.format.storage)
-    nodes = [
-        helper.make_node("DequantizeLinear", ["x", "x_scale", "x_zero"], ["f"]),
-        helper.make_node("QuantizeLinear", ["f", "y_scale", "y_zero"], ["y"]),
-    ]
-    return _run(nodes, constants, [helper.make_opsetid("", 21)], "x", x, "y", y, taken)
-
-
-def _run(
-    nodes: Sequence[onnx.NodeProto], constants: Mapping[str, NDArray], opsets: Sequence[onnx.OperatorSetIdProto],
-    source: str, x: Tensor, target: str, y: Tensor, taken: Collection[str] = (),
-) -> Constant:  # fmt: skip
-    """All 256 values through a graph, in ONNX Runtime: a table whose name says between which tensors it leads."""
-    shape = [1] * (len(x.shape) - 1)
-    dtypes = [helper.np_dtype_to_tensor_dtype(np.dtype(tensor.format.storage)) for tensor in (x, y)]
-    graph = helper.make_graph(
-        nodes,
-        "table",
-        [helper.make_tensor_value_info(source, dtypes[0], [*shape, None])],
-        [helper.make_tensor_value_info(target, dtypes[1], None)],
-        [numpy_helper.from_array(np.asarray(value, order="C"), name) for name, value in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=list(opsets), ir_version=10)
-    values = np.array(x.format.stored, x.format.storage)
-    try:
-        session = open_session(model)
-        table = run_session(session, [target], {source: values.reshape(*shape, -1)})[target].reshape(-1)
-        # ONNX Runtime's vector kernels and what is left over behind them may differ in the last place
-        for value, entry in zip(values, table, strict=True):
-            alone = np.full((*shape, _POSITIONS), value)
-            if (run_session(session, [target], {source: alone})[target] != entry).any():
-                raise Refused(f"for {value}, ONNX Runtime's result depends on the element's place in its tensor")
-    except HostError as error:
-        raise Refused(f"ONNX Runtime cannot make its table: {error}") from None
-    name = free_name(f"{x.name} to {y.name}", {x.name, y.name, *taken})
-    return Constant(Tensor(name, table.shape, y.format, y.quantization), table)
+    return tuple(protos)
