@@ -189,7 +189,7 @@ def _compile(
     run, result = PassRunner(progress), Compilation(config)
 
     def check(partition: Partition) -> None:
-        verify_partition(partition)
+        verify_partition(partition, cast(Imported, result.stages[NormalisePass.name]))
         if all_nodes and partition.fallback:
             raise CompileError(_staying(partition))
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import onnx_ir as ir
 import pytest
 from npukit.compiler.frontends.onnx.verify import verify_partition
 from npukit.compiler.ir.tensor import Quantization, Tensor
@@ -41,16 +42,46 @@ def result(graphs) -> Compilation:
 
 def test_partition(result) -> None:
     partition = result.partition
-    verify_partition(partition)
+    imported = result.stages["normalise"]
+    verify_partition(partition, imported)
     first, second = partition.subgraphs
     with pytest.raises(VerifyError, match="a node belongs to two matches"):
-        verify_partition(replace(partition, subgraphs=(first, first)))
+        verify_partition(replace(partition, subgraphs=(first, first)), imported)
     with pytest.raises(VerifyError, match="a node is accelerated and stays"):
-        verify_partition(replace(partition, host=(*partition.host, first[0].node)))
+        verify_partition(replace(partition, host=(*partition.host, first[0].node)), imported)
     for node in (second[0].node, second[1].node, partition.host[-1], partition.host[2]):
         for stage in range(partition.stages[node]):
             with pytest.raises(VerifyError, match=f"{node.name} runs before"):
-                verify_partition(replace(partition, stages={**partition.stages, node: stage}))
+                verify_partition(replace(partition, stages={**partition.stages, node: stage}), imported)
+
+
+def test_what_stays_is_the_models(result) -> None:
+    """A pass that rewrites nodes must not change what ONNX Runtime computes."""
+    partition, imported = result.partition, result.stages["normalise"]
+    (node,) = [node for node in partition.host if node.op_type == "Softmax"]
+    forms = {other: form for other, form in imported.forms.items() if other is not node}
+    with pytest.raises(VerifyError, match=f"{node.name} stays, and is no node of the model"):
+        verify_partition(partition, replace(imported, forms=forms))
+    form = imported.forms[node]
+    for other in (
+        replace(form, op_type="LogSoftmax"),
+        replace(form, attributes={"axis": ir.AttrInt64("axis", 1)}),
+        replace(form, domain="com.microsoft"),
+    ):
+        with pytest.raises(VerifyError, match=f"{node.name} stays, and is another"):
+            verify_partition(partition, replace(imported, forms={**imported.forms, node: other}))
+    for inputs in (("elsewhere",), ()):
+        with pytest.raises(VerifyError, match=f"{node.name} stays, and reads"):
+            changed = {**imported.forms, node: replace(form, inputs=inputs)}
+            verify_partition(partition, replace(imported, forms=changed))
+    verify_partition(
+        partition,
+        replace(
+            imported,
+            forms={**imported.forms, node: replace(form, inputs=("copy of a copy",))},
+            renamed={"copy of a copy": "copy", "copy": form.inputs[0]},
+        ),
+    )
 
 
 def test_graph(result) -> None:

@@ -109,12 +109,36 @@ def _not_text(message: Any) -> str | None:
 
 
 @dataclass(frozen=True)
+class SourceForm:
+    """What a node was when it was imported: its operator, attributes, and the names of its inputs."""
+
+    domain: str
+    op_type: str
+    attributes: Mapping[str, ir.Attr]
+    inputs: tuple[str | None, ...]
+
+    @classmethod
+    def of(cls, node: ir.Node) -> "SourceForm":
+        """What a node is now."""
+        inputs = tuple(None if value is None else value.name for value in node.inputs)
+        return cls(node.domain, node.op_type, dict(node.attributes), inputs)
+
+
+@dataclass(frozen=True)
 class Imported:
-    """A model: `source` as ONNX Runtime, the oracle, sees it, with its input shapes fixed; `model`, its graph, in which
-    every value has a static shape."""
+    """A model.
+
+    Attributes:
+        source: as ONNX Runtime, the oracle, sees it, with its input shapes fixed.
+        model: its graph, in which every value has a static shape.
+        forms: of each node of the graph, as it came.
+        renamed: names of values that are gone, and under which each is read instead.
+    """
 
     source: onnx.ModelProto
     model: ir.Model
+    forms: Mapping[ir.Node, SourceForm]
+    renamed: Mapping[str | None, str | None]
 
 
 @dataclass(frozen=True)
@@ -159,7 +183,7 @@ class ImportPass:
             raise ModelError(f"the model cannot be read: {' '.join(str(error).split())[:300]}") from None
         _name_nodes(model.graph)
         _check_quantisation(model.graph)
-        return Imported(source, model)
+        return Imported(source, model, {node: SourceForm.of(node) for node in model.graph}, {})
 
 
 def infer_without_weights(model: onnx.ModelProto, folder: Path) -> None:

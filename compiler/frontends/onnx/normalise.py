@@ -23,6 +23,7 @@ class NormalisePass:
     def run(self, imported: Imported) -> Imported:
         """The same graph, normalised in place."""
         model = LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(imported.model).model
+        renamed: dict[str | None, str | None] = {}
         for node in list(model.graph):
             if node.op_type != "Identity" or node.domain not in ("", "ai.onnx"):
                 continue
@@ -31,6 +32,7 @@ class NormalisePass:
                 continue
             source.shape = source.shape or result.shape
             source.type = source.type or result.type
+            renamed[result.name] = source.name
             ir.convenience.replace_all_uses_with(result, source)
             model.graph.remove(node, safe=True)
-        return replace(imported, model=model)
+        return replace(imported, model=model, renamed=renamed)

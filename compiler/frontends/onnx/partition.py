@@ -47,6 +47,8 @@ class Partition:
     macs: int
     macs_total: int
     stages: dict[ir.Node, int] = field(default_factory=dict)
+    copies: Mapping[ir.Node, ir.Node] = field(default_factory=dict)
+    """Of each copy among `host`, the node that it is a copy of."""
 
     @property
     def fallback(self) -> tuple[Reason, ...]:
@@ -126,6 +128,7 @@ class PartitionPass:
             macs=sum(macs_of(node) for node in matches),
             macs_total=sum(macs_of(node) for node in graph if node not in copies),
             stages=stages,
+            copies=copies,
         )
 
 

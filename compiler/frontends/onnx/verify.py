@@ -1,5 +1,9 @@
-"""Checks what partitioning made: every node runs once, and after what it needs."""
+"""Checks what partitioning made: every node runs once, after what it needs, and what stays is as it was imported."""
 
+from collections.abc import Mapping
+
+import onnx_ir as ir
+from npukit.compiler.frontends.onnx.importer import Imported, SourceForm
 from npukit.compiler.frontends.onnx.operators import used_values
 from npukit.compiler.frontends.onnx.partition import Partition
 from npukit.compiler.verify import check
@@ -7,10 +11,11 @@ from npukit.compiler.verify import check
 __all__ = ["verify_partition"]
 
 
-def verify_partition(partition: Partition) -> None:
-    """Every node is accelerated or stays, never both; what a node needs has run before it.
+def verify_partition(partition: Partition, imported: Imported) -> None:
+    """Every node is accelerated or stays, never both; what a node needs has run before it; what stays is unchanged.
 
-    Host stage s runs before accelerated stage s, which runs before host stage s + 1.
+    Host stage s runs before accelerated stage s, which runs before host stage s + 1. What ONNX Runtime computes must be
+    the model's own nodes, however passes have rewritten the graph so that the machine can compute more of it.
     """
     absorbed = [node for group in partition.subgraphs for match in group for node in match.nodes]
     check(len(set(absorbed)) == len(absorbed), "a node belongs to two matches")
@@ -23,3 +28,24 @@ def verify_partition(partition: Partition) -> None:
             crossing = node in partition.host and producer in absorbed
             ready = partition.stages[producer] + crossing
             check(ready <= partition.stages[node], f"{node.name} runs before {producer.name}")
+    copied = {copy.outputs[0].name: original.outputs[0].name for copy, original in partition.copies.items()}
+    for node in partition.host:
+        form = imported.forms.get(partition.copies.get(node, node))
+        check(form is not None, f"{node.name} stays, and is no node of the model")
+        assert form is not None
+        now = SourceForm.of(node)
+        same = (now.domain, now.op_type) == (form.domain, form.op_type) and _same(now.attributes, form.attributes)
+        check(same, f"{node.name} stays, and is another {form.op_type} than in the model")
+        reads = tuple(copied.get(name, name) for name in now.inputs)
+        asked = tuple(_renamed(name, imported.renamed) for name in form.inputs)
+        check(reads == asked, f"{node.name} stays, and reads {reads} instead of {asked}")
+
+
+def _same(one: Mapping[str, ir.Attr], other: Mapping[str, ir.Attr]) -> bool:
+    return one.keys() == other.keys() and all(one[name] is other[name] for name in one)
+
+
+def _renamed(name: str | None, renamed: Mapping[str | None, str | None]) -> str | None:
+    while name in renamed:
+        name = renamed[name]
+    return name
