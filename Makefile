@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties judges verify verify-long internals hostile faults networks mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties judges cost verify verify-long internals hostile faults networks mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +57,9 @@ properties: $(STAMP) ## property tests at length: SEED=1 CASES=2000
 
 judges: $(STAMP) ## the judge against brute force, on small programs: SEED=1 CASES=2000
 	$(BIN)/python tests/judges.py --seed $(SEED) --cases $(CASES)
+
+cost: $(STAMP) ## the compiler's estimates of cycles against the timing simulator, over the zoo
+	$(BIN)/python tests/cost.py --verbose
 
 verify: $(STAMP) ## random programs, simulator against RTL, over a table of configurations: SEED=1
 	$(BIN)/python tests/verify.py --seed $(SEED)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import onnx
+from npukit.compiler.cost import CostModel
 from npukit.compiler.errors import CompileError
 from npukit.compiler.frontends.onnx.artifact import build_artifact
 from npukit.compiler.frontends.onnx.importer import Imported, ImportPass, load_model
@@ -32,6 +33,7 @@ from npukit.compiler.tasks import Allocation, Plan
 from npukit.compiler.verify import verify_program
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
+from npukit.sim.dram import AnyDram, DramModel
 
 __all__ = ["OPTIMIZE", "PASSES", "Compilation", "check_model", "compile_model"]
 
@@ -124,6 +126,7 @@ def compile_model(
     all_nodes: bool = False,
     optimize: int = 1,
     search: Search | None = None,
+    dram: AnyDram | None = None,
 ) -> Compilation:
     """Compile an ONNX model.
 
@@ -138,6 +141,8 @@ def compile_model(
         all_nodes: fail when a node stays, other than quantisers at the edge.
         optimize: 0, fast; 1, within seconds; 2, a search with the timing simulator, minutes. Results are the same.
         search: for level 2: a folder for what it measures, and its progress.
+        dram: the memory for which tiles and the order of work are chosen; by default the reference DRAM. Programs are
+            right with any other, too.
 
     Raises:
         CompileError: a model that cannot be read or compiled; the message says what to do.
@@ -147,7 +152,8 @@ def compile_model(
     if optimize not in OPTIMIZE:
         raise CompileError(f"the levels of optimisation are {', '.join(map(str, OPTIMIZE))}, not {optimize!r}")
     with _without_collection:
-        return _compile(source, config, shapes, stop_after, progress, min_macs, all_nodes, optimize, search or Search())
+        cost = CostModel(config, dram or DramModel())
+        return _compile(source, cost, shapes, stop_after, progress, min_macs, all_nodes, optimize, search or Search())
 
 
 class _WithoutCollection:
@@ -179,13 +185,14 @@ _without_collection = _WithoutCollection()
 
 
 def _compile(
-    source: str | Path | bytes | onnx.ModelProto, config: NpuConfig, shapes: Mapping[str, Sequence[int]] | None,
+    source: str | Path | bytes | onnx.ModelProto, cost: CostModel, shapes: Mapping[str, Sequence[int]] | None,
     stop_after: str | None, progress: Callable[[str], None], min_macs: int, all_nodes: bool, optimize: int,
     search: Search,
 ) -> Compilation:  # fmt: skip
     proto = load_model(source)
     if any(node.op_type == "EPContext" for node in proto.graph.node):
         raise CompileError("the model is compiled already: it has an EPContext node")
+    config = cost.config
     run, result = PassRunner(progress), Compilation(config)
 
     def check(partition: Partition) -> None:
@@ -200,7 +207,7 @@ def _compile(
         if stop_after == one.name:
             return result
     last = EmitPass.name if stop_after is None else stop_after
-    fitted = [_back_end(config, graph, optimize, search, run) for graph in result.graphs]
+    fitted = [_back_end(cost, graph, optimize, search, run) for graph in result.graphs]
     if last == EmitPass.name:
         for one in fitted:
             with run.timed(EmitPass.name):
@@ -252,7 +259,7 @@ def _staying(partition: Partition) -> str:
     return f"{len(nodes)} node(s) cannot run on the accelerator, and there is to be no fallback: {'; '.join(nodes)}"
 
 
-def _back_end(config: NpuConfig, graph: Graph, optimize: int, search: Search, run: PassRunner) -> Fitted:
+def _back_end(cost: CostModel, graph: Graph, optimize: int, search: Search, run: PassRunner) -> Fitted:
     """A subgraph's program. How much is kept on chip and interleaved depends on what the allocation makes of it."""
-    fitted = first_that_fits(config, graph, optimize, run)
-    return fitted if optimize < 2 else search_on(config, graph, fitted, search, run)
+    fitted = first_that_fits(cost, graph, optimize, run)
+    return fitted if optimize < 2 else search_on(cost, graph, fitted, search, run)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 
+from npukit.compiler.cost import CostModel
 from npukit.compiler.errors import CompileError
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution
@@ -25,7 +26,7 @@ from npukit.sim.timing import simulate_timing
 
 from npukit.cache import keep, read_kept
 
-__all__ = ["Search", "search_on"]
+__all__ = ["Search", "convolutions", "measure_alone", "search_on"]
 
 _GRID = tuple(
     Strategy(keep, (room,), fuse, resident)
@@ -53,11 +54,11 @@ class Search:
     progress: Callable[[str], None] = lambda _: None
 
 
-def search_on(config: NpuConfig, graph: Graph, first: Fitted, search: Search, run: PassRunner) -> Fitted:
+def search_on(cost: CostModel, graph: Graph, first: Fitted, search: Search, run: PassRunner) -> Fitted:
     """The best that is found, or `first`."""
-    best = _cycles(config, first), first
-    tilings = _search_tilings(config, graph, search, run)
-    content = first.program.to_bytes() + search.version.encode()
+    best = _cycles(cost, first), first
+    tilings = _search_tilings(cost, graph, search, run)
+    content = first.program.to_bytes() + repr((cost.dram, search.version)).encode()
     known = _Measured.open(search, content)
     trials = [(strategy, chosen) for strategy in _GRID for chosen in ((tilings, {}) if tilings else ({},))]
     improved = 0
@@ -69,32 +70,30 @@ def search_on(config: NpuConfig, graph: Graph, first: Fitted, search: Search, ru
         before = known.get(name, 0)
         if before is None or before >= best[0]:
             continue
-        fitted = _try(config, graph, strategy, run, chosen)
-        cycles = None if fitted is None else _cycles(config, fitted)
+        fitted = _try(cost, graph, strategy, run, chosen)
+        cycles = None if fitted is None else _cycles(cost, fitted)
         known[name] = cycles
         if fitted is not None and cycles is not None and cycles < best[0]:
             best, improved = (cycles, fitted), number
     return best[1]
 
 
-def _search_tilings(config: NpuConfig, graph: Graph, search: Search, run: PassRunner) -> dict[ConvShape, ConvTiling]:
+def _search_tilings(cost: CostModel, graph: Graph, search: Search, run: PassRunner) -> dict[ConvShape, ConvTiling]:
     """Of each shape whose best tiling, with the layer alone, is not the one that the estimate prefers: that tiling."""
     found: dict[ConvShape, ConvTiling] = {}
-    layers = dict(_dense(config, graph))
-    known = _Measured.open(search, repr((config, search.version)).encode())
+    layers = dict(convolutions(cost.config, graph))
+    known = _Measured.open(search, repr((cost, search.version)).encode())
     for number, (shape, layer) in enumerate(layers.items()):
         search.progress(f"{graph.name}: tiles of {number + 1} of {len(layers)} convolutions")
         try:
-            tilings = best_tilings(shape, _TILINGS)
+            tilings = best_tilings(shape, cost.convolution(shape).in_program, _TILINGS)
         except CompileError:
             continue
-        alone = _layer_alone(graph, layer)
         measured = []
         for tiling in tilings:
             name = f"{_words(shape)}, pads {layer.pads}; {_words(tiling)}"
             if name not in known:
-                fitted = _try(config, alone, _ALONE, run, {shape: tiling})
-                known[name] = None if fitted is None else _cycles(config, fitted)
+                known[name] = measure_alone(cost, graph, layer, shape, tiling, run)
             measured.append(known[name])
         ranked = [(cycles, index) for index, cycles in enumerate(measured) if cycles is not None]
         if ranked and min(ranked)[1] > 0:
@@ -102,7 +101,15 @@ def _search_tilings(config: NpuConfig, graph: Graph, search: Search, run: PassRu
     return found
 
 
-def _dense(config: NpuConfig, graph: Graph) -> Iterator[tuple[ConvShape, Convolution]]:
+def measure_alone(
+    cost: CostModel, graph: Graph, layer: Convolution, shape: ConvShape, tiling: ConvTiling, run: PassRunner
+) -> int | None:
+    """Cycles of a convolution of a graph, alone and in those tiles; None where they do not fit."""
+    fitted = _try(cost, _layer_alone(graph, layer), _ALONE, run, {shape: tiling})
+    return None if fitted is None else _cycles(cost, fitted)
+
+
+def convolutions(config: NpuConfig, graph: Graph) -> Iterator[tuple[ConvShape, Convolution]]:
     """Shapes of convolutions whose cycles do not depend on the weights, and a layer of each."""
     for layer in graph.operations:
         if not isinstance(layer, Convolution) or layer.groups > 1:
@@ -126,16 +133,16 @@ def _in_own_memory(tensor: Tensor) -> Tensor:
 
 
 def _try(
-    config: NpuConfig, graph: Graph, strategy: Strategy, run: PassRunner, tilings: Mapping[ConvShape, ConvTiling]
+    cost: CostModel, graph: Graph, strategy: Strategy, run: PassRunner, tilings: Mapping[ConvShape, ConvTiling]
 ) -> Fitted | None:
     try:
-        return fit(config, graph, strategy, run, tilings)
+        return fit(cost, graph, strategy, run, tilings)
     except (DoesNotFit, CompileError):
         return None
 
 
-def _cycles(config: NpuConfig, fitted: Fitted) -> int:
-    return simulate_timing(config, fitted.program.instructions).cycles
+def _cycles(cost: CostModel, fitted: Fitted) -> int:
+    return simulate_timing(cost.config, fitted.program.instructions, cost.dram).cycles
 
 
 def _words(one: Strategy | ConvShape | ConvTiling) -> str:

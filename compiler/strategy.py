@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from npukit.compiler.cost import CostModel
 from npukit.compiler.errors import CompileError
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.verify import verify_graph
@@ -16,7 +17,6 @@ from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.tasks import Allocation, Plan
 from npukit.compiler.tiling import ConvShape, ConvTiling
 from npukit.compiler.verify import verify_allocation, verify_plan
-from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
 
 __all__ = ["LEVELS", "Fitted", "Strategy", "first_that_fits", "fit"]
@@ -59,7 +59,7 @@ class Fitted:
     program: Program
 
 
-def first_that_fits(config: NpuConfig, graph: Graph, level: int, run: PassRunner) -> Fitted:
+def first_that_fits(cost: CostModel, graph: Graph, level: int, run: PassRunner) -> Fitted:
     """The first of a level's strategies that fits.
 
     Raises:
@@ -68,7 +68,7 @@ def first_that_fits(config: NpuConfig, graph: Graph, level: int, run: PassRunner
     problem = CompileError("no strategy")
     for strategy in LEVELS[min(level, 1)]:
         try:
-            return fit(config, graph, strategy, run)
+            return fit(cost, graph, strategy, run)
         except DoesNotFit as error:
             problem = CompileError(f"{graph.name} does not fit on chip: {error}; use a larger configuration")
         except CompileError as error:  # sizes that instructions cannot express, which other strategies may not have
@@ -77,16 +77,17 @@ def first_that_fits(config: NpuConfig, graph: Graph, level: int, run: PassRunner
 
 
 def fit(
-    config: NpuConfig, graph: Graph, strategy: Strategy, run: PassRunner,
+    cost: CostModel, graph: Graph, strategy: Strategy, run: PassRunner,
     tilings: Mapping[ConvShape, ConvTiling] | None = None,
 ) -> Fitted:  # fmt: skip
     """A graph's program. Raises DoesNotFit, or CompileError for what instructions cannot express."""
+    config = cost.config
     fused = run(FusePass(config, strategy.fuse), graph, verify_graph)
-    schedule = SchedulePass(config, strategy.keep, strategy.resident, tilings or {})
+    schedule = SchedulePass(cost, strategy.keep, strategy.resident, tilings or {})
     plan = run(schedule, fused, partial(verify_plan, config))
     problem = DoesNotFit("no room")
     for room in strategy.rooms:
-        mixed = run(InterleavePass(config, room), plan)
+        mixed = run(InterleavePass(cost, room), plan)
         try:
             allocation = run(AllocatePass(config, graph), mixed, partial(verify_allocation, config, mixed))
         except DoesNotFit as error:

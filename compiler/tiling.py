@@ -1,6 +1,6 @@
-"""How a convolution is cut into tiles that fit on chip: chosen by an estimate of its cycles."""
+"""How a convolution can be cut into tiles that fit on chip."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import nsmallest
@@ -21,13 +21,9 @@ from npukit.compiler.limits import (
     MAX_STRIDE,
 )
 from npukit.isa.config import NpuConfig
-from npukit.isa.timing import Timing
 
 KEEP = 0.5
 """Share of a memory for buffers that are kept between tiles, where all fits."""
-_RUN_CYCLES = 8
-"""A run of words that does not go on with the next costs at least so many cycles: as many bursts as may be on their
-way share the latency."""
 
 __all__ = [
     "KEEP",
@@ -187,40 +183,6 @@ class ConvTiling:
         """WGT words of one reduction chunk's weights."""
         return self.blocks * self.channels * self.kernel_rows * self.shape.kernel[1] * self.shape.config.array
 
-    @cached_property
-    def cycles(self) -> float:
-        """Estimate: the busiest engine's cycles, and a little for each tile."""
-        shape, config = self.shape, self.shape.config
-        timing = Timing(config)
-        tiles_y = -(-shape.out_size[0] // self.rows)
-        tiles_x = -(-shape.out_size[1] // self.columns)
-        groups = -(-shape.out_blocks // self.blocks)
-        tiles = shape.batch * tiles_y * tiles_x
-        taps = shape.kernel[0] * shape.kernel[1]
-        outputs = self.rows * self.columns
-        step = max(config.array, outputs, timing.accumulate_latency)
-        matrix = tiles * shape.out_blocks * shape.in_blocks * taps * step
-        # what is kept between tiles is loaded once
-        input_words = shape.in_blocks * shape.input_rows(self.rows) * shape.input_columns(self.columns)
-        weight_words = shape.out_blocks * shape.in_blocks * taps * config.array
-        kept_inputs = tiles * input_words if self.weights_outer else input_words
-        kept_weights = weight_words // groups if self.weights_outer else weight_words
-        words = tiles * input_words * (1 if kept_inputs <= config.act_depth * config.act_banks * KEEP else groups)
-        words += weight_words * (1 if kept_weights <= config.wgt_depth * KEEP else tiles)
-        results = tiles * shape.out_blocks * outputs
-        load = words * self._word_cycles(shape.input_columns(self.columns), self.columns == shape.out_size[1])
-        vector = results * timing.requantise_passes
-        store = results * self._word_cycles(self.columns, self.columns == shape.out_size[1])
-        chunks = -(-shape.in_blocks // self.channels) * -(-shape.kernel[0] // self.kernel_rows)
-        overhead = tiles * groups * (40 + 8 * chunks)
-        return max(matrix, load, vector, store) + 0.05 * (load + vector + store) + overhead
-
-    def _word_cycles(self, run: int, whole: bool) -> float:
-        """Cycles for each word of runs of so many; whole rows follow each other."""
-        config = self.shape.config
-        beats = max(1.0, config.word_bytes / config.bus_bytes)
-        return beats if whole else max(beats, _RUN_CYCLES / run)
-
 
 def _sizes(total: int, most: int, count: int) -> list[int]:
     """The `count` largest sizes of the largest part when `total` is cut in 1, 2, ... parts, at most `most`."""
@@ -235,17 +197,17 @@ def _sizes(total: int, most: int, count: int) -> list[int]:
     return found[::-1]
 
 
-def choose_tiling(shape: ConvShape) -> ConvTiling:
-    """The cheapest tiling by estimate.
+def choose_tiling(shape: ConvShape, cost: Callable[[ConvTiling], float]) -> ConvTiling:
+    """The cheapest tiling.
 
     Raises:
         CompileError: when not even one output word's window and weights fit.
     """
-    return best_tilings(shape, 1)[0]
+    return best_tilings(shape, cost, 1)[0]
 
 
-def best_tilings(shape: ConvShape, most: int) -> list[ConvTiling]:
-    """The cheapest tilings by estimate, the best first. Raises as `choose_tiling` does."""
+def best_tilings(shape: ConvShape, cost: Callable[[ConvTiling], float], most: int) -> list[ConvTiling]:
+    """The cheapest tilings, the best first. Raises as `choose_tiling` does."""
     config = shape.config
     # a quarter of one bank where input, output and the next tile must share it
     bank = config.act_depth if config.act_banks >= 4 else config.act_depth * config.act_banks // 4
@@ -255,7 +217,7 @@ def best_tilings(shape: ConvShape, most: int) -> list[ConvTiling]:
         (config.act_depth, config.wgt_depth, 12),
         (config.act_depth, config.wgt_depth, 1024),
     ):
-        found = nsmallest(most, _tilings(shape, bound, weights, count), key=lambda tiling: tiling.cycles)
+        found = nsmallest(most, _tilings(shape, bound, weights, count), key=cost)
         if found:
             return found
     raise CompileError(
@@ -295,6 +257,8 @@ def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int, c
             if kernel_rows == 0:
                 continue
         channels = -(-shape.in_blocks // -(-shape.in_blocks // channels))
-        for weights_outer in (True, False):
+        # with one group of blocks, or one place, either loop is the outer one
+        one = blocks >= shape.out_blocks or (rows, columns, shape.batch) == (*shape.out_size, 1)
+        for weights_outer in (True,) if one else (True, False):
             found.append(ConvTiling(shape, blocks, rows, columns, channels, kernel_rows, weights_outer))
     return found

@@ -85,6 +85,7 @@ def compile(
     min_macs: int = 0,
     optimize: int = 1,
     search: Search | None = None,
+    dram: AnyDram | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> CompiledModel:
     """Compile a model, or take a compiled one, or a program, whose programs the judge then examines.
@@ -97,6 +98,7 @@ def compile(
         min_macs: subgraphs of fewer multiply-accumulates are left to the host.
         optimize: how much the compiler tries: 0, 1 or 2; results are the same.
         search: at 2, where it keeps what it measures; by default the user's cache.
+        dram: the memory for which work is cut into tiles and ordered; by default the reference DRAM. It runs with any.
         limits: memory and cycles that a compiled model's programs may ask for.
 
     Raises:
@@ -124,7 +126,7 @@ def compile(
     found = wanted or NpuConfig()
     compilation = compile_model(
         proto, found, shapes, min_macs=min_macs, all_nodes=all_nodes, optimize=optimize,
-        search=search or (cached_search() if optimize > 1 else None),
+        search=search or (cached_search() if optimize > 1 else None), dram=dram,
     )  # fmt: skip
     assert compilation.artifact is not None
     made = {program.name: program for program in compilation.programs}

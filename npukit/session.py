@@ -42,7 +42,8 @@ class Session:
         config: preset name, TOML file or `NpuConfig`; default `int8-16x16`, or what a compiled model
             was compiled for.
         device: `sim`, `rtl` (the hardware in Verilator, built on first use), or an object with the device protocol.
-        dram: what lies behind the accelerator: the reference DRAM, or a board's SDRAM with its controller.
+        dram: what lies behind the accelerator, and what is compiled for: the reference DRAM, or a board's SDRAM with
+            its controller.
         shapes: input shapes that the model leaves open.
         compute: False runs timing alone; outputs are then zeros. The RTL always computes.
         fallback: what runs the nodes that the accelerator cannot: `cpu`, `cuda` (ONNX Runtime's GPU build), or `none`,
@@ -82,7 +83,7 @@ class Session:
             raise UsageError(f"the devices are {', '.join(device_names())}, not {device!r}")
         self.compiled = compile(
             model, config, shapes=shapes, all_nodes=fallback == "none", min_macs=min_macs, optimize=optimize,
-            search=search, limits=limits,
+            search=search, dram=dram or getattr(device, "dram", None), limits=limits,
         )  # fmt: skip
         self.loaded = load(
             self.compiled, device, options=DeviceOptions(dram, compute, vcd, vcd_cycles), capture=capture,

@@ -11,6 +11,10 @@ __all__ = ["BANK_BITS", "AnyDram", "DramModel", "SdramDram"]
 _BUSES = (4, 8, 16)
 _BEAT = 32
 """Cycles of a beat, and then some."""
+_OTHER_ROW = 0.5
+"""How often a run begins in another row than its bank has open."""
+_AROUND = 4
+"""Cycles for which a burst is on its way beside its latency and its beats."""
 BANK_BITS = 4
 """Bits of an SDRAM's bank, at most."""
 
@@ -50,6 +54,26 @@ class DramModel:
     def traffic(self, read: int, written: int) -> int:
         """Bytes of the busier data channel."""
         return max(read, written)
+
+    @property
+    def shared(self) -> bool:
+        """Whether reads and writes take turns."""
+        return False
+
+    def run_cycles(self, config: NpuConfig, size: int, write: bool) -> float:
+        """Estimate of the cycles for bytes that follow each other, one run of many, which share the latency."""
+        beats = -(-size // config.bus_bytes)
+        bursts = -(-beats // config.max_burst)
+        in_flight = self.write_bursts if write else self.read_bursts
+        return max(beats, (bursts * (self.latency + _AROUND) + beats) / in_flight)
+
+    def answer_cycles(self, config: NpuConfig) -> float:
+        """Estimate of the cycles from an address to its first beat."""
+        return self.latency
+
+    def response_cycles(self, config: NpuConfig) -> float:
+        """Estimate of the cycles from the last beat of a write to its response."""
+        return self.latency
 
     def at(self, program: int, base: int) -> "DramModel":
         """The same for a program and its data at those byte addresses: nothing here depends on them."""
@@ -111,6 +135,29 @@ class SdramDram:
     def traffic(self, read: int, written: int) -> int:
         """Bytes over the chip's data pins."""
         return read + written
+
+    @property
+    def shared(self) -> bool:
+        """Whether reads and writes take turns."""
+        return True
+
+    def run_cycles(self, config: NpuConfig, size: int, write: bool) -> float:
+        """Estimate of the cycles for bytes that follow each other, one run of many, with its share of refreshes."""
+        times, words = self.chip.times(self.megahertz), config.bus_bytes // 2
+        beats = -(-size // config.bus_bytes)
+        bursts = -(-beats // config.max_burst)
+        row = times.precharge + times.activate_to_column
+        cycles = beats * words + bursts + row * (beats * words / (1 << self.chip.column_bits) + _OTHER_ROW)
+        return cycles * (1 + (times.refresh_cycle + row) / times.refresh_interval)
+
+    def answer_cycles(self, config: NpuConfig) -> float:
+        """Estimate of the cycles from an address to its first beat."""
+        times = self.chip.times(self.megahertz)
+        return times.activate_to_column + times.cas_latency + self.io_cycles + config.bus_bytes // 2 + 2
+
+    def response_cycles(self, config: NpuConfig) -> float:
+        """Estimate of the cycles from the last beat of a write to its response."""
+        return 0
 
     def at(self, program: int, base: int) -> "SdramDram":
         """The same for a program and its data at those byte addresses, which wrap at the chip's size."""

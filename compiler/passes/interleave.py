@@ -11,17 +11,14 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import prod
 
+from npukit.compiler.cost import CostModel
 from npukit.compiler.tasks import Box, Buffer, Plan, Task
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import Engine, Load, Matrix, Memory, Store, Vector
+from npukit.isa.instructions import Engine, Memory
 from npukit.isa.timing import Timing
 from npukit.sim.addressing import bank_depth
-from npukit.sim.timing import stream_cycles
 
 __all__ = ["InterleavePass"]
-
-_LATENCY = 100
-"""Cycles from a request to DRAM to its answer, for the estimate."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class InterleavePass:
     """`room`: share of each memory that may be in use at once, 0 for the order that there is; banks are not looked at
     here."""
 
-    config: NpuConfig
+    cost: CostModel
     room: float
     name = "interleave"
 
@@ -37,12 +34,13 @@ class InterleavePass:
         """The same tasks in another order, which is as legal as the first."""
         if not self.room:
             return plan
-        timing = Timing(self.config)
+        config, dram = self.cost.config, self.cost.dram
+        timing = Timing(config)
         latency = {
-            Engine.LOAD: _LATENCY, Engine.MATRIX: timing.matrix_latency, Engine.VECTOR: timing.vector_latency,
-            Engine.STORE: _LATENCY,
+            Engine.LOAD: dram.answer_cycles(config), Engine.MATRIX: timing.matrix_latency,
+            Engine.VECTOR: timing.vector_latency, Engine.STORE: dram.response_cycles(config),
         }  # fmt: skip
-        memory = _Room(self.config, self.room, plan.tasks)
+        memory = _Room(config, self.room, plan.tasks)
         clock = dict.fromkeys(Engine, 0.0)
         written: dict[Buffer, float] = {}
         parts: dict[Buffer, list[tuple[Box, float]]] = defaultdict(list)
@@ -68,7 +66,7 @@ class InterleavePass:
                     mine, theirs = task.dram.box, store.dram.box
                     if done > start and (mine is None or theirs is None or mine.overlaps(theirs)):
                         start = done
-            end = start + self._cycles(task)
+            end = start + self.cost.instruction(task.instruction)
             clock[engine] = end
             done = end + latency[engine]
             for operand in task.operands:
@@ -83,21 +81,6 @@ class InterleavePass:
             memory.release(task, end)
             found.append((start, index, task))
         return Plan([task for _, _, task in sorted(found, key=lambda one: one[:2])], plan.constants)
-
-    def _cycles(self, task: Task) -> int:
-        config, one = self.config, task.instruction
-        if isinstance(one, Load):
-            word = config.wide_word_bytes if one.memory is Memory.PAR else config.word_bytes
-            words = one.planes * (one.rows + one.pad_top + one.pad_bottom) * one.words
-            pads = one.planes * (one.rows + one.pad_top + one.pad_bottom) * (one.pad_left + one.pad_right)
-            return words * max(1, word // config.bus_bytes) + pads + 2
-        if isinstance(one, Store):
-            return one.planes * one.rows * one.words * max(1, config.word_bytes // config.bus_bytes) + 3
-        if isinstance(one, Matrix):
-            steps = one.blocks * one.channels * one.kernel_height * one.kernel_width
-            return steps * max(one.height * one.width, config.array, Timing(config).accumulate_latency)
-        assert isinstance(one, Vector)
-        return one.blocks * stream_cycles(config, one) + 8
 
 
 class _Room:

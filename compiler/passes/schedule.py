@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from npukit.compiler.cost import CostModel
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, Elementwise, MaxPool
 from npukit.compiler.schedule import SCHEDULERS, Builder
@@ -24,13 +25,13 @@ class SchedulePass:
     """The tasks of a graph whose operations are in groups.
 
     Attributes:
-        config: what to compile for.
+        cost: what to compile for, and what it costs there.
         keep: share of each memory for buffers kept between tiles; the rest is for those in work.
         resident: share of ACT for tensors that stay on chip between layers.
         tilings: of convolutions for which the estimate is not to decide.
     """
 
-    config: NpuConfig
+    cost: CostModel
     keep: float = 0.5
     resident: float = 0.0
     tilings: Mapping[ConvShape, ConvTiling] = field(default_factory=dict)
@@ -38,11 +39,12 @@ class SchedulePass:
 
     def run(self, graph: Graph) -> Plan:
         """The tasks of all operations. Engines overlap by themselves: queues decouple what order allows."""
-        units = [_Unit.of(self.config, graph, numbers) for numbers in graph.units()]
-        total = self.config.act_depth * self.config.act_banks
+        config = self.cost.config
+        units = [_Unit.of(config, graph, numbers) for numbers in graph.units()]
+        total = config.act_depth * config.act_banks
         room = [min(self.resident * total, _MOST * total - (unit.chain.words if unit.chain else 0)) for unit in units]
-        residents = choose_residents(self.config, graph, room)
-        builder = Builder(self.config, graph, self.keep, residents, self.tilings)
+        residents = choose_residents(config, graph, room)
+        builder = Builder(self.cost, graph, self.keep, residents, self.tilings)
         for unit in units:
             builder.node = unit.first
             layer = graph.operations[unit.first]

@@ -7,6 +7,7 @@ from itertools import pairwise, product
 
 import numpy as np
 from npukit.compiler.arithmetic import channel_parameters
+from npukit.compiler.cost import CostModel
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution
 from npukit.compiler.ir.tensor import Tensor
@@ -14,7 +15,6 @@ from npukit.compiler.limits import MAX_BLOCKS, MAX_COLUMNS, MAX_ROWS, MAX_RUN
 from npukit.compiler.schedule.residency import Resident
 from npukit.compiler.tasks import Box, Buffer, CaptureBox, DramUse, Operand, Plan, Task
 from npukit.compiler.tiling import ConvShape, ConvTiling, choose_tiling, parts
-from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import encode_descriptor
 from npukit.isa.instructions import Engine, Load, Matrix, Memory, Operation, Store, Vector
 from npukit.sim.bfloat16 import narrow
@@ -139,18 +139,19 @@ class Placed:
 class Builder:
     """The state of scheduling one graph.
 
-    `keep` is the share of each memory that may hold buffers kept for later use; what does not fit is
-    loaded again. `residents`: tensors that stay on chip, which are neither stored nor loaded. `tilings`: of
-    convolutions for which somebody knows better than the estimate.
+    `cost` says which tiles are best. `keep` is the share of each memory that may hold buffers kept for later use; what
+    does not fit is loaded again. `residents`: tensors that stay on chip, which are neither stored nor loaded.
+    `tilings`: of convolutions for which somebody knows better than the estimate.
     """
 
     def __init__(
-        self, config: NpuConfig, graph: Graph, keep: float, residents: Mapping[str, Resident] | None = None,
-        tilings: Mapping[ConvShape, ConvTiling] | None = None,
+        self, cost: CostModel, graph: Graph, keep: float, residents: Mapping[str, Resident],
+        tilings: Mapping[ConvShape, ConvTiling],
     ) -> None:  # fmt: skip
-        self.config = config
-        self.residents = residents or {}
-        self._tilings = dict(tilings or {})
+        self.config = config = cost.config
+        self._cost = cost
+        self.residents = residents
+        self._tilings = dict(tilings)
         self._begun: set[Buffer] = set()
         self.graph = graph
         self._channels: dict[str, list[NDArray]] = {}
@@ -179,7 +180,7 @@ class Builder:
     def tiling(self, shape: ConvShape) -> ConvTiling:
         """How to cut a convolution. Raises CompileError where nothing fits."""
         if shape not in self._tilings:
-            self._tilings[shape] = choose_tiling(shape)
+            self._tilings[shape] = choose_tiling(shape, self._cost.convolution(shape).in_program)
         return self._tilings[shape]
 
     def resident(self, memory: Memory, key: Hashable, words: int, label: str, fill: Callable[[Buffer], None]) -> Buffer:

@@ -192,7 +192,7 @@ def chosen_config(options: argparse.Namespace, default: NpuConfig | None = None)
 
 
 def add_dram(parser: argparse.ArgumentParser) -> None:
-    """Options for the memory behind the accelerator."""
+    """Options for the memory behind the accelerator, for which a model is compiled as well."""
     group = parser.add_argument_group("memory")
     group.add_argument(
         "--dram", choices=("reference", "sdram"), default="reference",

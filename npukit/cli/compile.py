@@ -5,12 +5,14 @@ from time import perf_counter
 
 from npukit.cli.common import (
     add_config,
+    add_dram,
     add_optimize,
     add_output,
     add_partition,
     add_shapes,
     check_outputs,
     chosen_config,
+    dram_of,
     min_macs_of,
     print_json,
     say,
@@ -42,6 +44,7 @@ def add_parsers(commands) -> None:
         help=f"stop after a pass and print what it made as text: {', '.join(PASSES)}",
     )  # fmt: skip
     add_optimize(parser)
+    add_dram(parser)
     add_shapes(parser)
     add_partition(parser, ("cpu", "none"))
     add_config(parser)
@@ -55,19 +58,20 @@ def _run(options: argparse.Namespace) -> int:
     if options.stop_after is not None and options.json:
         raise UsageError("--stop-after prints text; leave out --json")
     config = chosen_config(options)
+    dram = dram_of(options, config)
     say_config(options, config)
     check_outputs(options, {"-o": options.output}, {"MODEL": options.model})
     start = perf_counter()
     result = compile_model(
         options.model, config, shapes_of(options), options.stop_after, min_macs=min_macs_of(options),
-        all_nodes=options.fallback == "none", optimize=options.optimize, search=search_of(options),
+        all_nodes=options.fallback == "none", optimize=options.optimize, search=search_of(options), dram=dram,
     )  # fmt: skip
     seconds = perf_counter() - start
     if options.stop_after is not None:
         print(describe(result.stages[options.stop_after]))
         return 0
     assert result.artifact is not None and options.output is not None
-    annotate(result.artifact, result.programs)
+    annotate(result.artifact, result.programs, dram)
     write_artifact(options.output, result.artifact)
     count = sum(len(program.instructions) for program in result.programs)
     if options.json:

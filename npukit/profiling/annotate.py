@@ -6,6 +6,7 @@ import onnx
 
 from npukit.isa.program import Program
 from npukit.profiling.layers import layer_profiles
+from npukit.sim.dram import AnyDram
 from npukit.sim.timing import simulate_timing
 
 __all__ = ["annotate"]
@@ -14,15 +15,15 @@ _NODE_PROPERTIES = 10
 """The first IR version in which nodes have properties."""
 
 
-def annotate(artifact: onnx.ModelProto, programs: Sequence[Program]) -> None:
-    """Add each program's layers, with cycles on the reference DRAM, to its node's `metadata_props`."""
+def annotate(artifact: onnx.ModelProto, programs: Sequence[Program], dram: AnyDram) -> None:
+    """Add each program's layers, with cycles on that memory, to its node's `metadata_props`."""
     nodes = {node.name: node for node in artifact.graph.node if node.op_type == "EPContext"}
     artifact.ir_version = max(artifact.ir_version, _NODE_PROPERTIES)
     for program in programs:
-        schedule = simulate_timing(program.config, program.instructions)
+        schedule = simulate_timing(program.config, program.instructions, dram)
         events = {"start": schedule.start, "end": schedule.end}
         texts: dict[str, list[str]] = {}
-        for layer in layer_profiles(program, events, schedule.cycles):
+        for layer in layer_profiles(program, events, schedule.cycles, dram):
             text = f"{layer.op}, {layer.macs} MACs, {layer.cycles} cycles, "
             text += f"{100 * layer.utilization:.1f} % of the array, bound by {layer.bound}"
             texts.setdefault(layer.node, []).append(text)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from npukit.compiler.cost import CostModel
 from npukit.compiler.passes.interleave import InterleavePass
 from npukit.compiler.pipeline import compile_model
 from npukit.isa.config import PRESETS
@@ -16,7 +17,7 @@ CONFIG = PRESETS["int8-16x16"]
 @pytest.mark.parametrize("room", [0.3, 0.6, 0.9])
 def test_engines_keep_their_order(room: float) -> None:
     (plan,) = compile_model(zoo.load("mobilenetv2"), CONFIG, stop_after="schedule").plans
-    mixed = InterleavePass(CONFIG, room).run(plan)
+    mixed = InterleavePass(CostModel(CONFIG), room).run(plan)
     assert mixed.constants is plan.constants
     assert len(mixed.tasks) == len(plan.tasks) and set(map(id, mixed.tasks)) == set(map(id, plan.tasks))
     assert mixed.tasks != plan.tasks

@@ -5,6 +5,7 @@ from math import prod
 
 import pytest
 from npukit.compiler import strategy
+from npukit.compiler.cost import CostModel
 from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.pipeline import compile_model
 from npukit.isa.config import PRESETS, NpuConfig
@@ -120,7 +121,7 @@ def test_shares(graphs) -> None:
     (subgraph,) = compile_model(zoo.load("mobilenetv2"), config, stop_after="fuse").graphs
     tensors = {name for name, tensor in subgraph.tensors.items()}
     for share in (0.0, 0.1, 0.35):
-        plan = SchedulePass(config, 0.5, share).run(subgraph)
+        plan = SchedulePass(CostModel(config), 0.5, share).run(subgraph)
         stored = {task.dram.tensor for task in plan.tasks if task.dram is not None and task.dram.write}
         living: dict = {}
         for index, task in enumerate(plan.tasks):
