@@ -14,38 +14,27 @@ from npukit.compiler.frontends.onnx.artifact import build_artifact
 from npukit.compiler.frontends.onnx.importer import Imported, ImportPass, load_model
 from npukit.compiler.frontends.onnx.lower import LowerPass
 from npukit.compiler.frontends.onnx.normalise import NormalisePass
-from npukit.compiler.frontends.onnx.partition import Partition, PartitionPass
-from npukit.compiler.frontends.onnx.verify import verify_partition
+from npukit.compiler.frontends.onnx.partition import PartitionPass
+from npukit.compiler.frontends.onnx.partitioned import Partition
 from npukit.compiler.ir.graph import Graph
-from npukit.compiler.ir.verify import verify_graph
+from npukit.compiler.pass_base import Pass, PassRunner
 from npukit.compiler.passes.allocate import AllocatePass
-from npukit.compiler.passes.base import Pass, PassRunner
 from npukit.compiler.passes.eliminate import EliminatePass
 from npukit.compiler.passes.emit import EmitPass
 from npukit.compiler.passes.fold import FoldPass
 from npukit.compiler.passes.fuse import FusePass
 from npukit.compiler.passes.interleave import InterleavePass
+from npukit.compiler.passes.judge import JudgePass
 from npukit.compiler.passes.legalise import LegalisePass
 from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.search import Search, search_on
-from npukit.compiler.strategy import Fitted, first_that_fits
+from npukit.compiler.strategy import LEVELS, back_end, first_that_fits
 from npukit.compiler.tasks import Allocation, Plan
-from npukit.compiler.verify import verify_program
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
 from npukit.sim.dram import AnyDram, DramModel
 
 __all__ = ["OPTIMIZE", "PASSES", "Compilation", "check_model", "compile_model"]
-
-PASSES: tuple[str, ...] = tuple(
-    one.name
-    for one in (
-        ImportPass, NormalisePass, PartitionPass, LowerPass, LegalisePass, EliminatePass, FoldPass, FusePass,
-        SchedulePass, InterleavePass, AllocatePass, EmitPass,
-    )
-)  # fmt: skip
-"""Names of the passes. Those up to `fold` make one thing of the model; the others, which `strategy.fit` runs, a program
-of each subgraph, and they run again, with other options, where a program does not fit."""
 
 OPTIMIZE = (0, 1, 2)
 """Levels of optimisation: fast, the default, and a search."""
@@ -153,7 +142,8 @@ def compile_model(
         raise CompileError(f"the levels of optimisation are {', '.join(map(str, OPTIMIZE))}, not {optimize!r}")
     with _without_collection:
         cost = CostModel(config, dram or DramModel())
-        return _compile(source, cost, shapes, stop_after, progress, min_macs, all_nodes, optimize, search or Search())
+        passes = front_end(config, shapes or {}, min_macs, all_nodes)
+        return _compile(source, cost, passes, stop_after, progress, optimize, search or Search())
 
 
 class _WithoutCollection:
@@ -184,82 +174,63 @@ class _WithoutCollection:
 _without_collection = _WithoutCollection()
 
 
+def front_end(
+    config: NpuConfig, shapes: Mapping[str, Sequence[int]], min_macs: int, all_nodes: bool
+) -> tuple[Pass[Any, Any], ...]:
+    """The passes from a model to the graphs of its accelerated parts, in their order."""
+    return (
+        ImportPass(shapes),
+        NormalisePass(),
+        PartitionPass(config, min_macs, all_nodes),
+        LowerPass(),
+        LegalisePass(config),
+        EliminatePass(),
+        FoldPass(config),
+    )
+
+
+_PLAIN = CostModel(NpuConfig())
+_BACK = tuple(one.name for one in (*back_end(_PLAIN, LEVELS[0][0]), JudgePass()))
+PASSES: tuple[str, ...] = (*(one.name for one in front_end(_PLAIN.config, {}, 0, False)), *_BACK)
+"""Names of the passes, in their order. Those behind `fold` run for each graph, and up to `emit` again under another
+strategy where a program does not fit, or may be faster."""
+
+
 def _compile(
-    source: str | Path | bytes | onnx.ModelProto, cost: CostModel, shapes: Mapping[str, Sequence[int]] | None,
-    stop_after: str | None, progress: Callable[[str], None], min_macs: int, all_nodes: bool, optimize: int,
-    search: Search,
+    source: str | Path | bytes | onnx.ModelProto, cost: CostModel, passes: Sequence[Pass[Any, Any]],
+    stop_after: str | None, progress: Callable[[str], None], optimize: int, search: Search,
 ) -> Compilation:  # fmt: skip
     proto = load_model(source)
     if any(node.op_type == "EPContext" for node in proto.graph.node):
         raise CompileError("the model is compiled already: it has an EPContext node")
-    config = cost.config
-    run, result = PassRunner(progress), Compilation(config)
-
-    def check(partition: Partition) -> None:
-        verify_partition(partition, cast(Imported, result.stages[NormalisePass.name]))
-        if all_nodes and partition.fallback:
-            raise CompileError(_staying(partition))
-
+    run, result = PassRunner(progress), Compilation(cost.config)
     made: Any = proto
-    for one, verify in _front_end(config, shapes or {}, min_macs, check):
-        result.stages[one.name] = made = run(one, made, verify)
+    for one in passes:
+        result.stages[one.name] = made = run(one, made)
         result.seconds = run.seconds
         if stop_after == one.name:
             return result
-    last = EmitPass.name if stop_after is None else stop_after
-    fitted = [_back_end(cost, graph, optimize, search, run) for graph in result.graphs]
-    if last == EmitPass.name:
-        for one in fitted:
-            with run.timed(EmitPass.name):
-                verify_program(one.program)
-    back: dict[str, tuple[object, ...]] = {
-        FusePass.name: tuple(one.fused for one in fitted),
-        SchedulePass.name: tuple(one.plan for one in fitted),
-        InterleavePass.name: tuple(one.mixed for one in fitted),
-        AllocatePass.name: tuple(one.allocation for one in fitted),
-        EmitPass.name: tuple(one.program for one in fitted),
-    }
-    names = PASSES[: PASSES.index(last) + 1]
-    result.stages |= {name: stage for name, stage in back.items() if name in names}
-    for name in names:
+    last = JudgePass.name if stop_after is None else stop_after
+    wanted = _BACK[: _BACK.index(last) + 1]
+    stages = [_back_end(cost, graph, optimize, search, run, JudgePass.name in wanted) for graph in made]
+    for name in wanted:
+        result.stages[name] = tuple(one[name] for one in stages)
         with run.timed(name):  # where there is no subgraph, nothing has told of it yet
             pass
-    result.seconds = {name: run.seconds[name] for name in names}
+    result.seconds = {name: run.seconds[name] for name in result.stages}
     if stop_after is None:
         result.artifact = build_artifact(proto, result.partition, result.graphs, result.programs)
     return result
 
 
-def _front_end(
-    config: NpuConfig, shapes: Mapping[str, Sequence[int]], min_macs: int, check: Callable[[Partition], None]
-) -> Sequence[tuple[Pass[Any, Any], Callable[[Any], object]]]:
-    """The passes over the model and over its subgraphs, in their order, each with a check of what it made."""
-    return (
-        (ImportPass(shapes), _nothing),
-        (NormalisePass(), _nothing),
-        (PartitionPass(config, min_macs), check),
-        (LowerPass(), _verify_graphs),
-        (LegalisePass(config), _verify_graphs),
-        (EliminatePass(), _verify_graphs),
-        (FoldPass(config), _verify_graphs),
-    )
-
-
-def _nothing(made: object) -> None:
-    """Its pass makes only what its libraries have checked."""
-
-
-def _verify_graphs(graphs: tuple[Graph, ...]) -> None:
-    for graph in graphs:
-        verify_graph(graph)
-
-
-def _staying(partition: Partition) -> str:
-    nodes = [f"{reason.op} {reason.node} ({reason.reason})" for reason in partition.fallback]
-    return f"{len(nodes)} node(s) cannot run on the accelerator, and there is to be no fallback: {'; '.join(nodes)}"
-
-
-def _back_end(cost: CostModel, graph: Graph, optimize: int, search: Search, run: PassRunner) -> Fitted:
-    """A subgraph's program. How much is kept on chip and interleaved depends on what the allocation makes of it."""
+def _back_end(
+    cost: CostModel, graph: Graph, optimize: int, search: Search, run: PassRunner, judged: bool
+) -> Mapping[str, object]:
+    """What each pass behind `fold` makes of a graph. How much is kept on chip and interleaved depends on what the
+    allocation makes of it."""
     fitted = first_that_fits(cost, graph, optimize, run)
-    return fitted if optimize < 2 else search_on(cost, graph, fitted, search, run)
+    if optimize == 2:
+        fitted = search_on(cost, graph, fitted, search, run)
+    if not judged:
+        return fitted.stages
+    return {**fitted.stages, JudgePass.name: run(JudgePass(), fitted.program)}

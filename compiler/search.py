@@ -16,8 +16,8 @@ from npukit.compiler.errors import CompileError
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution
 from npukit.compiler.ir.tensor import MemoryLayout, Tensor
+from npukit.compiler.pass_base import PassRunner
 from npukit.compiler.passes.allocate import DoesNotFit
-from npukit.compiler.passes.base import PassRunner
 from npukit.compiler.schedule.conv import pieces
 from npukit.compiler.strategy import Fitted, Strategy, fit
 from npukit.compiler.tiling import ConvShape, ConvTiling, best_tilings

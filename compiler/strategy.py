@@ -2,24 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 from npukit.compiler.cost import CostModel
 from npukit.compiler.errors import CompileError
 from npukit.compiler.ir.graph import Graph
-from npukit.compiler.ir.verify import verify_graph
+from npukit.compiler.pass_base import Pass, PassRunner
 from npukit.compiler.passes.allocate import AllocatePass, DoesNotFit
-from npukit.compiler.passes.base import PassRunner
 from npukit.compiler.passes.emit import EmitPass
 from npukit.compiler.passes.fuse import FusePass
 from npukit.compiler.passes.interleave import InterleavePass
 from npukit.compiler.passes.schedule import SchedulePass
-from npukit.compiler.tasks import Allocation, Plan
 from npukit.compiler.tiling import ConvShape, ConvTiling
-from npukit.compiler.verify import verify_allocation, verify_plan
 from npukit.isa.program import Program
 
-__all__ = ["LEVELS", "Fitted", "Strategy", "first_that_fits", "fit"]
+__all__ = ["LEVELS", "Fitted", "Strategy", "back_end", "first_that_fits", "fit"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Strategy:
     resident: float = 0.0
 
 
-_ROOMS = (0.54, 0.6, 0.66, 0.48, 0.4, 0.0)
+_ROOMS = (0.6, 0.54, 0.66, 0.48, 0.4, 0.0)
 """Whether banks have gaps of the right size when tasks come in another order is nearly chance, and a try is cheap."""
 
 
@@ -50,13 +47,24 @@ LEVELS: dict[int, tuple[Strategy, ...]] = {
 
 @dataclass(frozen=True)
 class Fitted:
-    """What fusion, scheduling, interleaving, allocation and emission made of a graph."""
+    """A graph's program, and what each of the passes behind `fold` made on the way to it, by name."""
 
-    fused: Graph
-    plan: Plan
-    mixed: Plan
-    allocation: Allocation
     program: Program
+    stages: Mapping[str, object]
+
+
+def back_end(
+    cost: CostModel, strategy: Strategy, room: float = 0.0, tilings: Mapping[ConvShape, ConvTiling] | None = None
+) -> tuple[Pass[Any, Any], ...]:
+    """The passes from a graph to its program, in their order."""
+    config = cost.config
+    return (
+        FusePass(config, strategy.fuse),
+        SchedulePass(cost, strategy.keep, strategy.resident, tilings or {}),
+        InterleavePass(cost, room),
+        AllocatePass(config),
+        EmitPass(config),
+    )
 
 
 def first_that_fits(cost: CostModel, graph: Graph, level: int, run: PassRunner) -> Fitted:
@@ -81,17 +89,21 @@ def fit(
     tilings: Mapping[ConvShape, ConvTiling] | None = None,
 ) -> Fitted:  # fmt: skip
     """A graph's program. Raises DoesNotFit, or CompileError for what instructions cannot express."""
-    config = cost.config
-    fused = run(FusePass(config, strategy.fuse), graph, verify_graph)
-    schedule = SchedulePass(cost, strategy.keep, strategy.resident, tilings or {})
-    plan = run(schedule, fused, partial(verify_plan, config))
     problem = DoesNotFit("no room")
+    planned: dict[str, object] = {}
     for room in strategy.rooms:
-        mixed = run(InterleavePass(cost, room), plan)
+        stages: dict[str, object] = {}
+        made: Any = graph
         try:
-            allocation = run(AllocatePass(config, graph), mixed, partial(verify_allocation, config, mixed))
+            for one in back_end(cost, strategy, room, tilings):
+                if one.name in planned:  # it does not depend on the room
+                    made = planned[one.name]
+                else:
+                    made = run(one, made)
+                stages[one.name] = made
         except DoesNotFit as error:
             problem = error
+            planned = {name: stages[name] for name in (FusePass.name, SchedulePass.name)}
             continue
-        return Fitted(fused, plan, mixed, allocation, run(EmitPass(config, graph, mixed), allocation))
+        return Fitted(made, stages)
     raise problem

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+from npukit.compiler.ir.graph import Graph
 from npukit.isa.instructions import Engine, Instruction, Memory
 from numpy.typing import NDArray
 
@@ -92,20 +93,22 @@ class Task:
 
 @dataclass
 class Plan:
-    """Tasks in program order, and the constants that they load (in PAR or WGT words, as bytes)."""
+    """A graph's tasks in program order, and the constants that they load (in PAR or WGT words, as bytes)."""
 
+    graph: Graph
     tasks: list[Task] = field(default_factory=list)
     constants: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
 
 
 @dataclass
 class Allocation:
-    """Where everything lies.
+    """Where everything of a plan lies.
 
     place: bank and first word of a buffer; replaces: the buffers whose words it takes over; dram:
     first byte of a tensor or constant; dram_replaces: the tensors whose bytes a tensor takes over.
     """
 
+    plan: Plan
     place: dict[Buffer, tuple[int, int]] = field(default_factory=dict)
     replaces: dict[Buffer, list[Buffer]] = field(default_factory=dict)
     dram: dict[str, int] = field(default_factory=dict)

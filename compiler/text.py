@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 from npukit.compiler.frontends.onnx.importer import Imported
-from npukit.compiler.frontends.onnx.partition import Partition
+from npukit.compiler.frontends.onnx.partitioned import Partition
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.printer import print_graph
 from npukit.compiler.tasks import Allocation, Plan

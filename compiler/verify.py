@@ -3,16 +3,13 @@
 from npukit.compiler.tasks import Allocation, Plan
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Memory
-from npukit.isa.program import Program
 from npukit.sim.addressing import bank_depth, operands
-from npukit.sim.judge import judge_program, refuse
 
 __all__ = [
     "VerifyError",
     "check",
     "verify_allocation",
     "verify_plan",
-    "verify_program",
 ]
 
 
@@ -47,11 +44,11 @@ def verify_plan(config: NpuConfig, plan: Plan) -> None:
             )
 
 
-def verify_allocation(config: NpuConfig, plan: Plan, allocation: Allocation) -> None:
+def verify_allocation(config: NpuConfig, allocation: Allocation) -> None:
     """Buffers that live at the same time do not share words."""
     last: dict = {}
     first: dict = {}
-    for index, task in enumerate(plan.tasks):
+    for index, task in enumerate(allocation.plan.tasks):
         for operand in task.operands:
             first.setdefault(operand.buffer, index)
             last[operand.buffer] = index
@@ -68,12 +65,3 @@ def verify_allocation(config: NpuConfig, plan: Plan, allocation: Allocation) -> 
                 f"{buffer.label} and {other.label} share words of {buffer.memory.name} bank {bank}",
             )
         live.append(buffer)
-
-
-def verify_program(program: Program) -> None:
-    """The judge has nothing to say.
-
-    Raises:
-        JudgeError: with everything that it found.
-    """
-    refuse(judge_program(program))

@@ -10,7 +10,7 @@ import onnx
 
 from npukit.cache import cache_path
 from npukit.compiler.frontends.onnx.artifact import Offload, offload_of
-from npukit.compiler.frontends.onnx.partition import Partition
+from npukit.compiler.frontends.onnx.partitioned import Partition
 from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.search import Search
 from npukit.driver.executor import ArtifactError, programs_of

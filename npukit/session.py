@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from npukit.compiled import compile
 from npukit.compiler.frontends.onnx.artifact import Offload
-from npukit.compiler.frontends.onnx.partition import Partition
+from npukit.compiler.frontends.onnx.partitioned import Partition
 from npukit.compiler.pipeline import Compilation
 from npukit.compiler.search import Search
 from npukit.devices import DeviceOptions, device_names

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from npukit.compiler.cost import CostModel
 from npukit.compiler.errors import CompileError
-from npukit.compiler.passes.base import PassRunner
+from npukit.compiler.pass_base import PassRunner
 from npukit.compiler.pipeline import compile_model
 from npukit.compiler.search import convolutions, measure_alone
 from npukit.compiler.tiling import best_tilings

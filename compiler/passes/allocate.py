@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.tensor import Tensor
+from npukit.compiler.pass_base import Pass
 from npukit.compiler.tasks import Allocation, Buffer, Plan
+from npukit.compiler.verify import verify_allocation
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Memory
 from npukit.sim.addressing import bank_depth
@@ -31,11 +33,10 @@ class _Segment:
 
 
 @dataclass(frozen=True)
-class AllocatePass:
+class AllocatePass(Pass[Plan, Allocation]):
     """First use to last use decides who may share words; the least recently used words go first."""
 
     config: NpuConfig
-    graph: Graph
     name = "allocate"
 
     def run(self, plan: Plan) -> Allocation:
@@ -44,10 +45,14 @@ class AllocatePass:
         Raises:
             DoesNotFit: when buffers that live together do not fit.
         """
-        allocation = Allocation()
+        allocation = Allocation(plan)
         self._on_chip(plan, allocation)
         self._in_dram(plan, allocation)
         return allocation
+
+    def check(self, made: Allocation) -> None:
+        """Raise a VerifyError where buffers that live at the same time share words."""
+        verify_allocation(self.config, made)
 
     def _on_chip(self, plan: Plan, allocation: Allocation) -> None:
         first: dict[Buffer, int] = {}
@@ -85,9 +90,9 @@ class AllocatePass:
             allocation.dram[name] = at
             at += _aligned(image.size)
         allocation.constant_bytes = at
-        lives = _dram_lives(self.graph, plan)
+        lives = _dram_lives(plan)
         placed: list[tuple[int, int, str]] = []
-        size = {name: _aligned(self._bytes(name)) for name in lives}
+        size = {name: _aligned(self._bytes(plan.graph.tensors[name])) for name in lives}
         for name in sorted(lives, key=lambda one: lives[one]):
             born, _ = lives[name]
             taken = sorted((low, high) for low, high, other in placed if lives[other][1] >= born)
@@ -103,8 +108,8 @@ class AllocatePass:
             allocation.dram_bytes = max(allocation.dram_bytes, end)
         allocation.dram_bytes = max(allocation.dram_bytes, at)
 
-    def _bytes(self, name: str) -> int:
-        batch, channels, height, width = self.graph.tensors[name].view
+    def _bytes(self, tensor: Tensor) -> int:
+        batch, channels, height, width = tensor.view
         blocks = -(-channels // self.config.array)
         return prod((batch, blocks, height, width)) * self.config.word_bytes
 
@@ -164,8 +169,9 @@ def _take(segments: list[_Segment], new: _Segment) -> list[Buffer]:
     return [one.owner for one in covered]
 
 
-def _dram_lives(graph: Graph, plan: Plan) -> dict[str, tuple[int, int]]:
+def _dram_lives(plan: Plan) -> dict[str, tuple[int, int]]:
     """First and last task that touch each tensor; inputs live from before, outputs to the end."""
+    graph = plan.graph
     lives: dict[str, tuple[int, int]] = {}
     for index, task in enumerate(plan.tasks):
         if task.dram is not None and task.dram.tensor in graph.tensors:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import TensorOperation, attributes_of, operands_of
 from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor
+from npukit.compiler.pass_base import GraphsPass
 
 __all__ = ["EliminatePass"]
 
 
 @dataclass(frozen=True)
-class EliminatePass:
+class EliminatePass(GraphsPass[tuple[Graph, ...]]):
     """Common subexpressions and dead code of each graph."""
 
     name = "eliminate"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from npukit.compiler.errors import CompileError
-from npukit.compiler.ir.graph import Graph
+from npukit.compiler.pass_base import Pass
 from npukit.compiler.tasks import Allocation, Box, Buffer, Operand, Plan, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import UINT8
@@ -22,21 +22,21 @@ _SYNCHRONISE = 200
 
 
 @dataclass(frozen=True)
-class EmitPass:
-    """Instructions of one subgraph."""
+class EmitPass(Pass[Allocation, Program]):
+    """Instructions of one subgraph. The judge looks at them in a pass of its own, because a search makes programs that
+    nobody will run."""
 
     config: NpuConfig
-    graph: Graph
-    plan: Plan
     name = "emit"
 
     def run(self, allocation: Allocation) -> Program:
-        """The finished program; `verify` it with the judge.
+        """The finished program; the judge is to look at it.
 
         Raises:
             CompileError: a node whose sizes do not fit the instructions.
         """
-        tasks = self.plan.tasks
+        plan, graph = allocation.plan, allocation.plan.graph
+        tasks = plan.tasks
         waits, signals, drains = _Tokens(tasks, allocation).run()
         instructions: list[Instruction] = []
         for index, task in enumerate(tasks):
@@ -60,7 +60,7 @@ class EmitPass:
             try:
                 encode(instruction)
             except InstructionError as error:
-                node = self.graph.operations[task.node].node
+                node = graph.operations[task.node].node
                 raise CompileError(f"{node} exceeds an instruction's field: {error}") from None
             instructions.append(instruction)
         return Program(
@@ -69,35 +69,36 @@ class EmitPass:
             constants=self._constants(allocation),
             dram_bytes=allocation.dram_bytes,
             tensors=self._tensors(allocation),
-            nodes=self._nodes(),
+            nodes=_nodes(plan),
             captures=tuple(
                 Capture(index, *vars(box).values()) for index, task in enumerate(tasks) for box in task.captures
             ),
             captured={
                 tensor.name: (tensor.view, tensor.shape, tensor.host_type)
-                for tensor in self.graph.tensors.values()
-                if tensor.name == tensor.storage and tensor.name not in self.graph.inputs
+                for tensor in graph.tensors.values()
+                if tensor.name == tensor.storage and tensor.name not in graph.inputs
             },
             aliases={
                 tensor.name: (tensor.storage, tensor.shape)
-                for tensor in self.graph.tensors.values()
-                if tensor.name != tensor.storage and tensor.storage not in self.graph.inputs
+                for tensor in graph.tensors.values()
+                if tensor.name != tensor.storage and tensor.storage not in graph.inputs
             },
-            name=self.graph.name,
+            name=graph.name,
         )
 
     def _constants(self, allocation: Allocation) -> bytes:
         image = np.zeros(allocation.constant_bytes, np.uint8)
-        for name, data in self.plan.constants.items():
+        for name, data in allocation.plan.constants.items():
             image[allocation.dram[name] : allocation.dram[name] + data.size] = data
         return image.tobytes()
 
     def _tensors(self, allocation: Allocation) -> tuple[TensorInfo, ...]:
+        graph = allocation.plan.graph
         found = []
-        roles = [(name, "input") for name in self.graph.inputs]
-        roles += [(name, "output") for name in self.graph.outputs]
+        roles = [(name, "input") for name in graph.inputs]
+        roles += [(name, "output") for name in graph.outputs]
         for name, role in roles:
-            tensor = self.graph.tensors[name]
+            tensor = graph.tensors[name]
             layout = tensor.folded or blocked(tensor.view, self.config.array)
             found.append(
                 TensorInfo(
@@ -112,27 +113,29 @@ class EmitPass:
             )
         return tuple(found)
 
-    def _nodes(self) -> tuple[NodeInfo, ...]:
-        found = []
-        runs: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        start = 0
-        for number, tasks in groupby(self.plan.tasks, lambda task: task.node):
-            end = start + len([*tasks])
-            runs[number].append((start, end))
-            start = end
-        tensors = self.graph.tensors
-        for number, layer in enumerate(self.graph.operations):
-            found.append(
-                NodeInfo(
-                    layer.node,
-                    layer.op,
-                    tuple(tensors[name].shape for name in self.graph.activations(layer)),
-                    tensors[layer.output].shape,
-                    self.graph.macs(layer),
-                    tuple(runs[number]),
-                )
+
+def _nodes(plan: Plan) -> tuple[NodeInfo, ...]:
+    graph = plan.graph
+    found = []
+    runs: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    start = 0
+    for number, tasks in groupby(plan.tasks, lambda task: task.node):
+        end = start + len([*tasks])
+        runs[number].append((start, end))
+        start = end
+    tensors = graph.tensors
+    for number, layer in enumerate(graph.operations):
+        found.append(
+            NodeInfo(
+                layer.node,
+                layer.op,
+                tuple(tensors[name].shape for name in graph.activations(layer)),
+                tensors[layer.output].shape,
+                graph.macs(layer),
+                tuple(runs[number]),
             )
-        return tuple(found)
+        )
+    return tuple(found)
 
 
 class _Tokens:

@@ -16,6 +16,7 @@ from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.names import free_name
 from npukit.compiler.ir.operations import Convolution
 from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor
+from npukit.compiler.pass_base import GraphsPass
 from npukit.isa.config import NpuConfig
 from npukit.isa.layout import Layout, LayoutDim
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ __all__ = ["FoldPass"]
 
 
 @dataclass(frozen=True)
-class FoldPass:
+class FoldPass(GraphsPass[tuple[Graph, ...]]):
     """Fold each convolution that reads an input of few channels, which nothing else reads."""
 
     config: NpuConfig

@@ -10,6 +10,8 @@ from math import prod
 from npukit.compiler.arithmetic import weights_of
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, Elementwise, MaxPool
+from npukit.compiler.ir.verify import verify_graph
+from npukit.compiler.pass_base import Pass
 from npukit.compiler.schedule.conv import summands
 from npukit.compiler.schedule.strips import Chain, plan_chain
 from npukit.isa.config import NpuConfig
@@ -19,7 +21,7 @@ __all__ = ["FusePass"]
 
 
 @dataclass(frozen=True)
-class FusePass:
+class FusePass(Pass[Graph, Graph]):
     """Groups of operations. `enabled`: or none."""
 
     config: NpuConfig
@@ -45,6 +47,10 @@ class FusePass:
                 members.append(additions[members[-1]])
             groups.append(tuple(graph.operations[one].output for one in members))
         return replace(graph, groups=tuple(groups))
+
+    def check(self, made: Graph) -> None:
+        """Raise InvalidGraph for groups that the IR's rules do not allow."""
+        verify_graph(made)
 
 
 def _additions(graph: Graph) -> dict[int, int]:

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from math import prod
 
 from npukit.compiler.cost import CostModel
+from npukit.compiler.pass_base import Pass
 from npukit.compiler.tasks import Box, Buffer, Plan, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Engine, Memory
@@ -22,7 +23,7 @@ __all__ = ["InterleavePass"]
 
 
 @dataclass(frozen=True)
-class InterleavePass:
+class InterleavePass(Pass[Plan, Plan]):
     """`room`: share of each memory that may be in use at once, 0 for the order that there is; banks are not looked at
     here."""
 
@@ -80,7 +81,8 @@ class InterleavePass:
                 stores[task.dram.tensor].append((task, done))
             memory.release(task, end)
             found.append((start, index, task))
-        return Plan([task for _, _, task in sorted(found, key=lambda one: one[:2])], plan.constants)
+        tasks = [task for _, _, task in sorted(found, key=lambda one: one[:2])]
+        return Plan(plan.graph, tasks, plan.constants)
 
 
 class _Room:

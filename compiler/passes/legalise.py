@@ -27,6 +27,7 @@ from npukit.compiler.ir.operations import (
 )
 from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor
 from npukit.compiler.legality import is_depthwise
+from npukit.compiler.pass_base import GraphsPass
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import FLOAT32
 
@@ -34,7 +35,7 @@ __all__ = ["LegalisePass"]
 
 
 @dataclass(frozen=True)
-class LegalisePass:
+class LegalisePass(GraphsPass[tuple[Graph, ...]]):
     """Operations of the machine, and the memory of every tensor."""
 
     config: NpuConfig

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from npukit.compiler.cost import CostModel
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, Elementwise, MaxPool
+from npukit.compiler.pass_base import Pass
 from npukit.compiler.schedule import SCHEDULERS, Builder
 from npukit.compiler.schedule.conv import schedule_convolution
 from npukit.compiler.schedule.residency import choose_residents
 from npukit.compiler.schedule.strips import Chain, plan_chain, schedule_chain
 from npukit.compiler.tasks import Plan
 from npukit.compiler.tiling import ConvShape, ConvTiling
+from npukit.compiler.verify import verify_plan
 from npukit.isa.config import NpuConfig
 
 __all__ = ["SchedulePass"]
@@ -21,7 +23,7 @@ _MOST = 0.9
 
 
 @dataclass(frozen=True)
-class SchedulePass:
+class SchedulePass(Pass[Graph, Plan]):
     """The tasks of a graph whose operations are in groups.
 
     Attributes:
@@ -44,18 +46,21 @@ class SchedulePass:
         total = config.act_depth * config.act_banks
         room = [min(self.resident * total, _MOST * total - (unit.chain.words if unit.chain else 0)) for unit in units]
         residents = choose_residents(config, graph, room)
-        builder = Builder(self.cost, graph, self.keep, residents, self.tilings)
+        whole = Builder(self.cost, graph, self.keep, residents, self.tilings)
         for unit in units:
-            builder.node = unit.first
             layer = graph.operations[unit.first]
             if unit.chain is not None:
-                schedule_chain(builder, unit.chain, unit.addition)
+                schedule_chain(whole, unit.chain, unit.addition)
             elif unit.addition is not None:
                 assert isinstance(layer, Convolution)
-                schedule_convolution(builder, layer, unit.addition)
+                schedule_convolution(whole.of(unit.first), layer, unit.addition)
             else:
-                SCHEDULERS[type(layer)](builder, layer)
-        return builder.plan
+                SCHEDULERS[type(layer)](whole.of(unit.first), layer)
+        return whole.plan
+
+    def check(self, made: Plan) -> None:
+        """Raise a VerifyError where an operand leaves its buffer, or a buffer its bank."""
+        verify_plan(self.cost.config, made)
 
 
 @dataclass(frozen=True)

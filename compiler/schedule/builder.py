@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise, product
 
@@ -137,7 +138,7 @@ class Placed:
 
 
 class Builder:
-    """The state of scheduling one graph.
+    """The state of scheduling one graph, and the operation whose tasks are made: `of` gives one for another operation.
 
     `cost` says which tiles are best. `keep` is the share of each memory that may hold buffers kept for later use; what
     does not fit is loaded again. `residents`: tensors that stay on chip, which are neither stored nor loaded.
@@ -155,8 +156,8 @@ class Builder:
         self._begun: set[Buffer] = set()
         self.graph = graph
         self._channels: dict[str, list[NDArray]] = {}
-        self.plan = Plan()
-        self.node = 0
+        self.plan = Plan(graph)
+        self._number = 0
         self._kept: dict[Memory, OrderedDict[Hashable, Buffer]] = {memory: OrderedDict() for memory in Memory}
         self._held = dict.fromkeys(Memory, 0)
         """Words of what is kept."""
@@ -165,6 +166,12 @@ class Builder:
             Memory.WGT: int(config.wgt_depth * keep),
             Memory.PAR: int(config.par_depth * keep),
         }
+
+    def of(self, number: int) -> "Builder":
+        """The same state, for tasks of the operation of that number."""
+        other = copy(self)
+        other._number = number
+        return other
 
     def tensor(self, name: str) -> Tensor:
         """The activation of that name."""
@@ -202,7 +209,7 @@ class Builder:
 
         The layer's number makes the name unique, which nodes and tensors of any name may be close to.
         """
-        name = f"layer {self.node}: {what}"
+        name = f"layer {self._number}: {what}"
         if name not in self.plan.constants:
             self.plan.constants[name] = np.ascontiguousarray(make()).view(np.uint8).reshape(-1)
         return name
@@ -215,7 +222,7 @@ class Builder:
         dram: DramUse | None = None,
         captures: tuple[CaptureBox, ...] = (),
     ) -> None:
-        self.plan.tasks.append(Task(engine, instruction, operands, self.node, dram, captures))
+        self.plan.tasks.append(Task(engine, instruction, operands, self._number, dram, captures))
 
     def matrix(self, instruction: Matrix, act: Operand, wgt: Operand, acc: Buffer, acc_offset: int = 0) -> None:
         """A MATRIX task."""

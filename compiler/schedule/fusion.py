@@ -24,7 +24,7 @@ def add_in_place_of_store(builder: Builder, number: int, result: str, ready_part
 
     number: of the layer. ready_part: the tile, in words [block][row][column].
     """
-    before, builder.node = builder.node, number
+    builder = builder.of(number)
     layer = builder.graph.operations[number]
     assert isinstance(layer, Elementwise)
     lanes = builder.config.array
@@ -49,4 +49,3 @@ def add_in_place_of_store(builder: Builder, number: int, result: str, ready_part
     capture = CaptureBox(layer.output, part.batch, part.block[0], part.first_y, part.x[0])
     builder.vector(instruction, tuple(operands), out.operand("out", write=True), parameters, capture)
     builder.leave(part, out)
-    builder.node = before

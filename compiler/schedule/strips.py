@@ -185,26 +185,20 @@ class _Strips:
             for rows in parts(self.y.view[2], self.chain.rows):
                 strip: list[tuple[_Range, Buffer]] = []
                 for number, blocks in enumerate(parts(self.piece.out_blocks, self.chain.blocks)):
-                    self.builder.node = self.chain.first
                     strip.append((blocks, self._part(batch, rows, blocks)))
                     if waiting is not None and number + 1 >= _BEHIND:
-                        self._finish(waiting)
+                        _finish(waiting)
                         waiting = None
                 if waiting is not None:
-                    self._finish(waiting)
+                    _finish(waiting)
                 waiting = self._product(batch, rows, strip) if self.chain.product is not None else None
         if waiting is not None:
-            self._finish(waiting)
-
-    def _finish(self, tiles: Iterator[None]) -> None:
-        assert self.chain.product is not None
-        self.builder.node = self.chain.product
-        for _ in tiles:
-            pass
+            _finish(waiting)
 
     def _part(self, batch: int, rows: _Range, blocks: _Range) -> Buffer:
         """Some channel blocks of a strip of the second layer: their buffer, which is stored if nothing follows."""
-        builder, window, chain = self.builder, self.window, self.chain
+        window, chain = self.window, self.chain
+        builder = self.builder.of(chain.first)
         kernel = builder.graph.kernel(window)
         first = rows[0] * window.strides[0] - window.pads[0]
         last = (rows[1] - 1) * window.strides[0] - window.pads[0] + kernel[0]
@@ -221,7 +215,7 @@ class _Strips:
                 where = Placed(between.buffer, at, plane, chain.wide)
                 target = blocks[0] + group[0], blocks[0] + group[1]
                 compute_tile(builder, self.piece, self.tiling, batch, target, place, (0, self.columns), where)
-        builder.node = chain.window
+        builder = self.builder.of(chain.window)
         tile = Tile(batch, blocks, rows, (0, self.y.view[3]))
         parameters = depthwise_parameters(builder, window, blocks) if isinstance(window, DepthwiseConvolution) else None
         operation = Operation.DEPTHWISE if isinstance(window, DepthwiseConvolution) else Operation.MAX
@@ -233,7 +227,7 @@ class _Strips:
     def _border(self, between: _Between, tall: int, top: int, bottom: int) -> None:
         """Make the border of a buffer's blocks what the second layer expects around an image: of all of them, for the
         next part that comes here may have more."""
-        builder, wide = self.builder, self.chain.wide
+        builder, wide = self.builder.of(self.chain.first), self.chain.wide
         value = window_border(builder.graph, self.window)
         plane, left = tall * wide, self.window.pads[1]
         right = wide - left - self.columns
@@ -259,8 +253,9 @@ class _Strips:
 
     def _product(self, batch: int, rows: _Range, strip: list[tuple[_Range, Buffer]]) -> Iterator[None]:
         """A strip of the 1x1 convolution: a tile at each step."""
-        builder, number = self.builder, self.chain.product
+        number = self.chain.product
         assert number is not None
+        builder = self.builder.of(number)
         layer = builder.graph.operations[number]
         assert isinstance(layer, Convolution)
         config, z = builder.config, builder.tensor(layer.output)
@@ -278,7 +273,7 @@ class _Strips:
                 acc = Buffer(Memory.ACC, (group[1] - group[0]) * words, layer.output)
                 for index, (blocks, source) in enumerate(strip):
                     for block in range(*group):
-                        wgt, offset = self._weights(layer, piece.tiles[0], block, group)
+                        wgt, offset = self._weights(builder, layer, piece.tiles[0], block, group)
                         instruction = Matrix(
                             accumulate=int(index > 0), channels=blocks[1] - blocks[0], height=height, width=width,
                             act_stride_channel=(rows[1] - rows[0]) * width if blocks[1] - blocks[0] > 1 else 0,
@@ -288,12 +283,13 @@ class _Strips:
                         start = offset + blocks[0] * size
                         builder.matrix(instruction, act, Operand("wgt", wgt, start), acc, (block - group[0]) * words)
                 place = (rows[0] + part[0], rows[0] + part[1]), (0, width)
-                self._take(layer, acc, Region(z, size, batch, group, *place))
+                self._take(builder, layer, acc, Region(z, size, batch, group, *place))
                 yield
 
-    def _weights(self, layer: Convolution, tiles: np.ndarray, block: int, group: _Range) -> tuple[Buffer, int]:
+    def _weights(
+        self, builder: Builder, layer: Convolution, tiles: np.ndarray, block: int, group: _Range
+    ) -> tuple[Buffer, int]:
         """The buffer that holds an output block's weights, and where in it they begin."""
-        builder = self.builder
         run = tiles.shape[1] * builder.config.array
         name = builder.constant(f"{layer.node} weights", lambda: tiles)
         blocks = (0, len(tiles)) if len(tiles) * run <= builder.config.wgt_depth // 4 else group
@@ -303,9 +299,8 @@ class _Strips:
         )  # fmt: skip
         return buffer, (block - blocks[0]) * run
 
-    def _take(self, layer: Convolution, acc: Buffer, part: Region) -> None:
+    def _take(self, builder: Builder, layer: Convolution, acc: Buffer, part: Region) -> None:
         """Requantise a tile of the 1x1 convolution, and store it, or what the addition makes of it."""
-        builder = self.builder
         parameters = requantize_parameters(builder, layer, part.block)
         plane, width = part.rows * part.columns, part.columns
         out = builder.place(part)
@@ -321,3 +316,8 @@ class _Strips:
             builder.leave(part, out)
         else:
             add_in_place_of_store(builder, self.addition, layer.output, part, out)
+
+
+def _finish(tiles: Iterator[None]) -> None:
+    for _ in tiles:
+        pass

@@ -4,7 +4,7 @@ from typing import Any
 
 from npukit.cli.common import shape_text, thousands
 from npukit.compiler.frontends.onnx.artifact import Offload
-from npukit.compiler.frontends.onnx.partition import Partition
+from npukit.compiler.frontends.onnx.partitioned import Partition
 from npukit.profiling.layers import Profile
 
 __all__ = ["layer_table", "offload_json", "offload_text"]

@@ -37,8 +37,9 @@ def test_files(npukit, digits, tmp_path: Path) -> None:
     assert result.code == 0, result.err
     summary = json.loads((folder / "summary.json").read_text())
     assert result.json == summary and summary["schema"] == 1
-    (program,) = compile_model(zoo.load("digits"), CONFIG).programs
-    schedule = simulate_timing(CONFIG, program.instructions, DramModel(latency=40))
+    dram = DramModel(latency=40)
+    (program,) = compile_model(zoo.load("digits"), CONFIG, dram=dram).programs
+    schedule = simulate_timing(CONFIG, program.instructions, dram)
     assert summary["counters"] == schedule.counters and summary["cycles"] == schedule.cycles
     with open(folder / "layers.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -45,7 +45,7 @@ def plans(draw) -> Plan:
         first = draw(st.integers(0, 29))
         for at in sorted({first, min(29, first + draw(st.integers(0, 3)))}):
             uses[at].append(buffer)
-    return Plan([task(buffers) for buffers in uses if buffers])
+    return Plan(EMPTY, [task(buffers) for buffers in uses if buffers])
 
 
 @settings(max_examples=300)
@@ -53,11 +53,11 @@ def plans(draw) -> Plan:
 def test_on_chip(plan) -> None:
     """Word by word: what a buffer takes over is exactly what `replaces` says, and nobody is there any more."""
     try:
-        allocation = AllocatePass(CONFIG, EMPTY).run(plan)
+        allocation = AllocatePass(CONFIG).run(plan)
     except DoesNotFit as error:
         assert "words for buffer" in str(error) and "do not fit in" in str(error)
         return
-    verify_allocation(CONFIG, plan, allocation)
+    verify_allocation(CONFIG, allocation)
     last = {operand.buffer: index for index, one in enumerate(plan.tasks) for operand in one.operands}
     owner: dict[tuple[Memory, int, int], Buffer] = {}
     seen: set[Buffer] = set()
@@ -79,8 +79,8 @@ def test_on_chip(plan) -> None:
 def test_the_longest_unused_words_go_first() -> None:
     """Reuse that waits for the latest user would stall; the oldest is done by then."""
     buffers = [Buffer(Memory.WGT, 8, str(index)) for index in range(3)]
-    plan = Plan([task([buffer]) for buffer in buffers])
-    allocation = AllocatePass(CONFIG, EMPTY).run(plan)
+    plan = Plan(EMPTY, [task([buffer]) for buffer in buffers])
+    allocation = AllocatePass(CONFIG).run(plan)
     assert [allocation.place[buffer] for buffer in buffers] == [(0, 0), (0, 8), (0, 0)]
     assert allocation.replaces[buffers[2]] == [buffers[0]]
 
@@ -88,9 +88,9 @@ def test_the_longest_unused_words_go_first() -> None:
 def test_what_does_not_fit() -> None:
     buffers = [Buffer(Memory.WGT, 9, "first"), Buffer(Memory.WGT, 9, "second")]
     with pytest.raises(DoesNotFit, match="9 words for second do not fit in 1 WGT banks of 16 words beside"):
-        AllocatePass(CONFIG, EMPTY).run(Plan([task(buffers)]))
+        AllocatePass(CONFIG).run(Plan(EMPTY, [task(buffers)]))
     with pytest.raises(DoesNotFit, match="65 words for large do not fit in 2 ACT banks of 64 words"):
-        AllocatePass(CONFIG, EMPTY).run(Plan([task([Buffer(Memory.ACT, 65, "large")])]))
+        AllocatePass(CONFIG).run(Plan(EMPTY, [task([Buffer(Memory.ACT, 65, "large")])]))
 
 
 def tensor(name: str, words: int) -> Tensor:
@@ -104,7 +104,7 @@ def dram_task(name: str, write: bool) -> Task:
 
 
 @st.composite
-def chains(draw) -> tuple[Graph, Plan]:
+def chains(draw) -> Plan:
     """Tensors that are stored, then loaded, at random times; some are inputs, some outputs."""
     names = [f"t{index}" for index in range(draw(st.integers(1, 12)))]
     tensors = {name: tensor(name, draw(st.integers(1, 100))) for name in names}
@@ -122,15 +122,15 @@ def chains(draw) -> tuple[Graph, Plan]:
         if kind != "output" or draw(st.booleans()):
             events.append((born + draw(st.integers(1, 20)), order, dram_task(name, False)))
     constants = {f"c{index}": np.zeros(draw(st.integers(1, 700)), np.uint8) for index in range(draw(st.integers(0, 3)))}
-    plan = Plan([one for _, _, one in sorted(events, key=lambda event: event[:2])], constants)
-    return Graph("s", (), tensors, {}, tuple(inputs), tuple(outputs)), plan
+    graph = Graph("s", (), tensors, {}, tuple(inputs), tuple(outputs))
+    return Plan(graph, [one for _, _, one in sorted(events, key=lambda event: event[:2])], constants)
 
 
 @settings(max_examples=300)
-@given(chain=chains())
-def test_in_dram(chain) -> None:
-    subgraph, plan = chain
-    allocation = AllocatePass(CONFIG, subgraph).run(plan)
+@given(plan=chains())
+def test_in_dram(plan) -> None:
+    subgraph = plan.graph
+    allocation = AllocatePass(CONFIG).run(plan)
     lives: dict[str, tuple[int, int]] = {}
     for index, one in enumerate(plan.tasks):
         assert one.dram is not None

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from npukit.compiler.passes import emit
 from npukit.compiler.passes.emit import EmitPass
+from npukit.compiler.passes.judge import JudgePass
 from npukit.compiler.pipeline import compile_model
-from npukit.compiler.verify import verify_program
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import ENGINES, Engine, Vector
 from npukit.isa.program import Program
@@ -146,7 +146,7 @@ def test_no_token_is_there_in_vain(graphs) -> None:
     generator = random.Random(1)
     for index, source in generator.sample(pairs, 20):
         with pytest.raises(JudgeError, match="race in|waits for|which nothing has written"):
-            verify_program(without_wait(program, index, source))
+            JudgePass().run(without_wait(program, index, source))
 
 
 def test_no_drain_is_there_in_vain(graphs) -> None:
@@ -159,7 +159,7 @@ def test_no_drain_is_there_in_vain(graphs) -> None:
         instructions = list(program.instructions)
         instructions[index] = replace(instructions[index], drain=0)
         with pytest.raises(JudgeError, match="race in ACC bank"):
-            verify_program(replace(program, instructions=tuple(instructions)))
+            JudgePass().run(replace(program, instructions=tuple(instructions)))
 
 
 def test_long_runs_of_one_engine(graphs) -> None:
@@ -227,5 +227,5 @@ def test_programs_are_reproducible(graphs) -> None:
 
 def test_emit_is_a_function_of_its_inputs(graphs) -> None:
     result = compile_model(network(graphs), TIGHT)
-    (subgraph,), (plan,), (allocation,) = result.graphs, result.interleaved, result.allocations
-    assert EmitPass(TIGHT, subgraph, plan).run(allocation) == result.programs[0]
+    (allocation,) = result.allocations
+    assert EmitPass(TIGHT).run(allocation) == result.programs[0]

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
+from npukit.compiler import pass_base
 from npukit.compiler.errors import CompileError
 from npukit.compiler.frontends.onnx.artifact import offload_of
-from npukit.compiler.passes import base
 from npukit.compiler.passes.allocate import AllocatePass
 from npukit.compiler.passes.emit import EmitPass
 from npukit.compiler.passes.interleave import InterleavePass
@@ -51,6 +51,7 @@ def test_every_stage_has_a_text(stage) -> None:
         "interleave": "MATRIX ",
         "allocate": "WGT bank 0 words ",
         "emit": "  # Conv block1/conv1/Conv",
+        "judge": "  # Conv block1/conv1/Conv",
     }[stage]
     assert expected in text
 
@@ -58,7 +59,7 @@ def test_every_stage_has_a_text(stage) -> None:
 def test_seconds_are_those_of_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that each pass moves on by its own number of seconds: of those that run again, by several."""
     clock, runs, told = [0.0], Counter[str](), list[str]()
-    monkeypatch.setattr(base.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(pass_base.time, "perf_counter", lambda: clock[0])
     kinds = (SchedulePass, InterleavePass, AllocatePass, EmitPass)
     for number, kind in enumerate(kinds, 1):
 

@@ -4,16 +4,17 @@ from dataclasses import replace
 
 import onnx_ir as ir
 import pytest
+from npukit.compiler.frontends.onnx.importer import Imported
 from npukit.compiler.frontends.onnx.verify import verify_partition
 from npukit.compiler.ir.tensor import Quantization, Tensor
 from npukit.compiler.ir.verify import InvalidGraph, verify_graph
+from npukit.compiler.passes.judge import JudgePass
 from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.tasks import Allocation, Box, Buffer, DramUse, Operand, Plan, Task
 from npukit.compiler.verify import (
     VerifyError,
     verify_allocation,
     verify_plan,
-    verify_program,
 )
 from npukit.isa.config import PRESETS
 from npukit.isa.formats import INT8
@@ -36,32 +37,36 @@ def result(graphs) -> Compilation:
     ):
         verify_graph(lowered)
         verify_plan(CONFIG, plan)
-        verify_allocation(CONFIG, plan, allocation)
+        verify_allocation(CONFIG, allocation)
     return made
 
 
 def test_partition(result) -> None:
     partition = result.partition
-    imported = result.stages["normalise"]
-    verify_partition(partition, imported)
+    verify_partition(partition)
     first, second = partition.subgraphs
     with pytest.raises(VerifyError, match="a node belongs to two matches"):
-        verify_partition(replace(partition, subgraphs=(first, first)), imported)
+        verify_partition(replace(partition, subgraphs=(first, first)))
     with pytest.raises(VerifyError, match="a node is accelerated and stays"):
-        verify_partition(replace(partition, host=(*partition.host, first[0].node)), imported)
+        verify_partition(replace(partition, host=(*partition.host, first[0].node)))
     for node in (second[0].node, second[1].node, partition.host[-1], partition.host[2]):
         for stage in range(partition.stages[node]):
             with pytest.raises(VerifyError, match=f"{node.name} runs before"):
-                verify_partition(replace(partition, stages={**partition.stages, node: stage}), imported)
+                verify_partition(replace(partition, stages={**partition.stages, node: stage}))
 
 
 def test_what_stays_is_the_models(result) -> None:
     """A pass that rewrites nodes must not change what ONNX Runtime computes."""
-    partition, imported = result.partition, result.stages["normalise"]
+    partition = result.partition
+    imported = partition.imported
+
+    def verify(changed: Imported) -> None:
+        verify_partition(replace(partition, imported=changed))
+
     (node,) = [node for node in partition.host if node.op_type == "Softmax"]
     forms = {other: form for other, form in imported.forms.items() if other is not node}
     with pytest.raises(VerifyError, match=f"{node.name} stays, and is no node of the model"):
-        verify_partition(partition, replace(imported, forms=forms))
+        verify(replace(imported, forms=forms))
     form = imported.forms[node]
     for other in (
         replace(form, op_type="LogSoftmax"),
@@ -69,19 +74,14 @@ def test_what_stays_is_the_models(result) -> None:
         replace(form, domain="com.microsoft"),
     ):
         with pytest.raises(VerifyError, match=f"{node.name} stays, and is another"):
-            verify_partition(partition, replace(imported, forms={**imported.forms, node: other}))
+            verify(replace(imported, forms={**imported.forms, node: other}))
     for inputs in (("elsewhere",), ()):
         with pytest.raises(VerifyError, match=f"{node.name} stays, and reads"):
             changed = {**imported.forms, node: replace(form, inputs=inputs)}
-            verify_partition(partition, replace(imported, forms=changed))
-    verify_partition(
-        partition,
-        replace(
-            imported,
-            forms={**imported.forms, node: replace(form, inputs=("copy of a copy",))},
-            renamed={"copy of a copy": "copy", "copy": form.inputs[0]},
-        ),
-    )
+            verify(replace(imported, forms=changed))
+    renamed = {"copy of a copy": "copy", "copy": form.inputs[0]}
+    forms = {**imported.forms, node: replace(form, inputs=("copy of a copy",))}
+    verify(replace(imported, forms=forms, renamed=renamed))
 
 
 def test_graph(result) -> None:
@@ -129,32 +129,33 @@ def test_constants_and_tensors_have_different_names(result) -> None:
 
 
 def test_allocation(result) -> None:
-    plan, allocation = result.stages["schedule"][1], result.stages["allocate"][1]
+    allocation = result.stages["allocate"][1]
+    plan = allocation.plan
     buffers = list(allocation.place)
     leaving = {**allocation.place, buffers[0]: (0, 10**6)}
     with pytest.raises(VerifyError, match="leaves its bank"):
-        verify_allocation(CONFIG, plan, replace(allocation, place=leaving))
+        verify_allocation(CONFIG, replace(allocation, place=leaving))
     one, other = Buffer(Memory.ACT, 8, "one"), Buffer(Memory.ACT, 8, "other")
-    both = Plan([Task(Engine.VECTOR, Vector(), (Operand("a", one), Operand("out", other, write=True)), 0)])
-    verify_allocation(CONFIG, both, Allocation({one: (1, 0), other: (1, 8)}))
-    verify_allocation(CONFIG, both, Allocation({one: (1, 0), other: (2, 0)}))
+    both = Plan(plan.graph, [Task(Engine.VECTOR, Vector(), (Operand("a", one), Operand("out", other, write=True)), 0)])
+    verify_allocation(CONFIG, Allocation(both, {one: (1, 0), other: (1, 8)}))
+    verify_allocation(CONFIG, Allocation(both, {one: (1, 0), other: (2, 0)}))
     for low in (0, 7, -7):
         with pytest.raises(VerifyError, match="other and one share words of ACT bank 1"):
-            verify_allocation(CONFIG, both, Allocation({one: (1, 10), other: (1, 10 + low)}))
+            verify_allocation(CONFIG, Allocation(both, {one: (1, 10), other: (1, 10 + low)}))
 
 
 def test_program(result) -> None:
     program = result.programs[1]
-    verify_program(program)
+    JudgePass().run(program)
     waiting = next(i for i, one in enumerate(program.instructions) if one.wait)
     for change in (dict(wait=0), dict(wait=15), dict(signal=15)):
         changed = list(program.instructions)
         changed[waiting] = replace(changed[waiting], **change)
         with pytest.raises(JudgeError):
-            verify_program(replace(program, instructions=tuple(changed)))
+            JudgePass().run(replace(program, instructions=tuple(changed)))
     with pytest.raises(JudgeError, match="exactly one END"):
-        verify_program(replace(program, instructions=program.instructions[:-1]))
+        JudgePass().run(replace(program, instructions=program.instructions[:-1]))
     with pytest.raises(JudgeError, match="which nothing has written"):
-        verify_program(replace(program, tensors=tuple(one for one in program.tensors if one.role != "input")))
+        JudgePass().run(replace(program, tensors=tuple(one for one in program.tensors if one.role != "input")))
     with pytest.raises(JudgeError, match="outside of the program's"):
-        verify_program(replace(program, dram_bytes=program.dram_bytes // 2))
+        JudgePass().run(replace(program, dram_bytes=program.dram_bytes // 2))

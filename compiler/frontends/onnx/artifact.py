@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 import onnx
 import onnx_ir as ir
 from npukit.compiler.frontends.onnx.operators import used_values
-from npukit.compiler.frontends.onnx.partition import Partition, Reason
+from npukit.compiler.frontends.onnx.partitioned import Partition, Reason
 from npukit.compiler.ir.graph import Graph
 from npukit.driver.host import overridable
 from npukit.isa import schema

@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 from npukit.compiler.errors import ModelError
 from npukit.compiler.frontends.onnx.bfloat16_models import without_bfloat16
+from npukit.compiler.pass_base import Pass
 from npukit.driver.apart import Crash, run_apart
 
 __all__ = ["MAX_OPSET", "ImportPass", "Imported", "external_files", "load_model", "with_shapes"]
@@ -142,7 +143,7 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class ImportPass:
+class ImportPass(Pass[onnx.ModelProto, Imported]):
     """Check a model and infer its shapes; `shapes` fixes those that the model leaves open."""
 
     shapes: Mapping[str, Sequence[int]]

@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 from npukit.compiler.frontends.onnx.operators import Match, used_values
 from npukit.compiler.frontends.onnx.operators.base import declared_quantization
-from npukit.compiler.frontends.onnx.partition import Partition
+from npukit.compiler.frontends.onnx.partitioned import Partition
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.names import free_name
 from npukit.compiler.ir.operations import Reinterpret, TensorOperation, operands_of
 from npukit.compiler.ir.tensor import Constant, Tensor
+from npukit.compiler.pass_base import GraphsPass
 
 __all__ = ["LowerPass"]
 
 
 @dataclass(frozen=True)
-class LowerPass:
+class LowerPass(GraphsPass[Partition]):
     """A graph of each accelerated part."""
 
     name = "lower"

@@ -4,13 +4,14 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 from npukit.compiler.frontends.onnx.importer import Imported
+from npukit.compiler.pass_base import Pass
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 __all__ = ["NormalisePass"]
 
 
 @dataclass(frozen=True)
-class NormalisePass:
+class NormalisePass(Pass[Imported, Imported]):
     """Lift Constant nodes to initializers and remove Identity nodes.
 
     An Identity stays where removing it would rename a tensor: at a graph output, and inside of the

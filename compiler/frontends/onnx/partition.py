@@ -1,11 +1,11 @@
 """partition: which nodes the machine computes, in which subgraphs, and why each other node stays."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import onnx_ir as ir
-from npukit.compiler.errors import Refused
+from npukit.compiler.errors import CompileError, Refused
 from npukit.compiler.frontends.onnx.cuts import matches_in_the_way
 from npukit.compiler.frontends.onnx.importer import Imported
 from npukit.compiler.frontends.onnx.operators import Context, Match, macs_of, match_node, used_values
@@ -13,67 +13,36 @@ from npukit.compiler.frontends.onnx.operators.base import is_quantiser
 from npukit.compiler.frontends.onnx.operators.tables import tables_of
 from npukit.compiler.frontends.onnx.operators.unary import chains_of
 from npukit.compiler.frontends.onnx.oracle import integer_tensors
+from npukit.compiler.frontends.onnx.partitioned import Partition, Reason
 from npukit.compiler.frontends.onnx.placement import earliest_stages, place_host, remove_copies
+from npukit.compiler.frontends.onnx.verify import verify_partition
+from npukit.compiler.pass_base import Pass
 from npukit.driver.first_look import layout_look
 from npukit.driver.host import reference_model
 from npukit.isa.config import NpuConfig
 
-__all__ = ["Partition", "PartitionPass", "Reason"]
+__all__ = ["PartitionPass"]
 
 
 @dataclass(frozen=True)
-class Reason:
-    """A node that stays in ONNX Runtime, and why."""
-
-    node: str
-    op: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Partition:
-    """The graph, the matches of each accelerated subgraph in graph order, and what stays.
-
-    `host` are the nodes that stay, with copies of those that several stages read; a DequantizeLinear that both sides
-    use counts as staying. `reasons` has each once. `nodes_total` counts those nodes and those on which an
-    output depends.
-    """
-
-    model: ir.Model
-    subgraphs: tuple[tuple[Match, ...], ...]
-    host: tuple[ir.Node, ...]
-    reasons: tuple[Reason, ...]
-    nodes_total: int
-    macs: int
-    macs_total: int
-    stages: dict[ir.Node, int] = field(default_factory=dict)
-    copies: Mapping[ir.Node, ir.Node] = field(default_factory=dict)
-    """Of each copy among `host`, the node that it is a copy of."""
-
-    @property
-    def fallback(self) -> tuple[Reason, ...]:
-        """Those of `reasons` that are about computing, not about quantising at the edge."""
-        return tuple(reason for reason in self.reasons if reason.op not in ("QuantizeLinear", "DequantizeLinear"))
-
-    @property
-    def nodes(self) -> int:
-        """Nodes that the machine takes over."""
-        return self.nodes_total - len(self.reasons)
-
-
-@dataclass(frozen=True)
-class PartitionPass:
+class PartitionPass(Pass[Imported, Partition]):
     """Match every node.
 
-    A subgraph of fewer than `min_macs` multiply-accumulates stays in ONNX Runtime.
+    A subgraph of fewer than `min_macs` multiply-accumulates stays in ONNX Runtime; `all_nodes`: nothing may stay but
+    quantisers at the edge.
     """
 
     config: NpuConfig
     min_macs: int = 0
+    all_nodes: bool = False
     name = "partition"
 
     def run(self, imported: Imported) -> Partition:
-        """Split the graph; matches that depend on each other through a host node part company."""
+        """Split the graph; matches that depend on each other through a host node part company.
+
+        Raises:
+            CompileError: a node stays that must not.
+        """
         source, model = imported.source, imported.model
         graph = model.graph
         context = Context(
@@ -115,8 +84,8 @@ class PartitionPass:
             for node, reason in in_the_way.items():
                 del matches[node]
                 refused[node] = reason
-        return Partition(
-            model=model,
+        partition = Partition(
+            imported=imported,
             subgraphs=tuple(group for group in groups if group),
             host=host,
             reasons=tuple(
@@ -130,6 +99,18 @@ class PartitionPass:
             stages=stages,
             copies=copies,
         )
+        if self.all_nodes and partition.fallback:
+            raise CompileError(_staying(partition))
+        return partition
+
+    def check(self, made: Partition) -> None:
+        """Raise a VerifyError where nodes would not run, or not in order, or not as they came."""
+        verify_partition(made)
+
+
+def _staying(partition: Partition) -> str:
+    nodes = [f"{reason.op} {reason.node} ({reason.reason})" for reason in partition.fallback]
+    return f"{len(nodes)} node(s) cannot run on the accelerator, and there is to be no fallback: {'; '.join(nodes)}"
 
 
 def _match_all(context: Context, graph: ir.Graph) -> tuple[dict[ir.Node, Match], dict[ir.Node, str]]:

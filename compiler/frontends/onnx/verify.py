@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 
 import onnx_ir as ir
-from npukit.compiler.frontends.onnx.importer import Imported, SourceForm
+from npukit.compiler.frontends.onnx.importer import SourceForm
 from npukit.compiler.frontends.onnx.operators import used_values
-from npukit.compiler.frontends.onnx.partition import Partition
+from npukit.compiler.frontends.onnx.partitioned import Partition
 from npukit.compiler.verify import check
 
 __all__ = ["verify_partition"]
 
 
-def verify_partition(partition: Partition, imported: Imported) -> None:
+def verify_partition(partition: Partition) -> None:
     """Every node is accelerated or stays, never both; what a node needs has run before it; what stays is unchanged.
 
     Host stage s runs before accelerated stage s, which runs before host stage s + 1. What ONNX Runtime computes must be
@@ -30,14 +30,14 @@ def verify_partition(partition: Partition, imported: Imported) -> None:
             check(ready <= partition.stages[node], f"{node.name} runs before {producer.name}")
     copied = {copy.outputs[0].name: original.outputs[0].name for copy, original in partition.copies.items()}
     for node in partition.host:
-        form = imported.forms.get(partition.copies.get(node, node))
+        form = partition.imported.forms.get(partition.copies.get(node, node))
         check(form is not None, f"{node.name} stays, and is no node of the model")
         assert form is not None
         now = SourceForm.of(node)
         same = (now.domain, now.op_type) == (form.domain, form.op_type) and _same(now.attributes, form.attributes)
         check(same, f"{node.name} stays, and is another {form.op_type} than in the model")
         reads = tuple(copied.get(name, name) for name in now.inputs)
-        asked = tuple(_renamed(name, imported.renamed) for name in form.inputs)
+        asked = tuple(_renamed(name, partition.imported.renamed) for name in form.inputs)
         check(reads == asked, f"{node.name} stays, and reads {reads} instead of {asked}")
 
 
