@@ -2,7 +2,7 @@
 
 What an engine does on chip is known to the cycle, and what DRAM does is its model's own estimate (`sim/dram.py`).
 Engines work beside each other; so a tiling takes what its busiest engine takes, and what comes before that engine can
-begin and after it has ended. `tests/cost.py` holds the estimates to the timing simulator.
+begin and after it has ended. `tests/cost.py` holds the estimates for convolutions to the timing simulator.
 """
 
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ _CHUNK_CYCLES = 4
 _BLOCK_CYCLES = 8
 """Between two VECTOR instructions, and for parameters."""
 _INTERFERENCE = 0.05
-"""Share of what other engines do that keeps the busiest from its own work."""
+"""Share of other engines' work that keeps the busiest from its own."""
 _EDGES = 0.4
 """Share of a layer's beginning and end for which neighbours in a program do not make up."""
 
@@ -74,9 +74,8 @@ class CostModel:
         if isinstance(one, Matrix):
             steps = one.blocks * one.channels * one.kernel_height * one.kernel_width
             return steps * max(one.height * one.width, config.array, self._timing.accumulate_latency)
-        if isinstance(one, Vector):
-            return one.blocks * stream_cycles(config, one) + 8
-        return 0
+        assert isinstance(one, Vector), one
+        return one.blocks * stream_cycles(config, one) + 8
 
 
 class _Work(NamedTuple):
@@ -87,7 +86,7 @@ class _Work(NamedTuple):
     load: float
     store: float
     gaps: float
-    """In which no engine that the others wait for has work."""
+    """In which no engine that the others wait for has work; in a program, groups of blocks add some."""
     alone: float
     """All of it, from the start of a program to its end."""
 
@@ -148,7 +147,8 @@ class ConvolutionCost:
         last = result + self._response
         gaps = count * (_TILE_CYCLES + _CHUNK_CYCLES * chunks)
         by_matrix = (inputs + weights) / chunks + parameters + matrix + gaps + results + last
-        # later passes of the outer loop find what it keeps; the first waits for all of it, less if it comes in chunks
+        # the first pass of the outer loop waits for all that it keeps for later ones, less where that comes in chunks;
+        # the others have it
         passes = groups if tiling.weights_outer else tiles
         kept = inputs * tiles + weights if tiling.weights_outer else weights * groups + inputs
         waits = kept + parameters + product * 2 / (chunks + 1)

@@ -32,7 +32,7 @@ from npukit.compiler.strategy import LEVELS, back_end, first_that_fits
 from npukit.compiler.tasks import Allocation, Plan
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
-from npukit.sim.dram import AnyDram, DramModel
+from npukit.sim.dram import AnyDram, DramModel, SdramDram
 
 __all__ = ["OPTIMIZE", "PASSES", "Compilation", "check_model", "compile_model"]
 
@@ -124,14 +124,14 @@ def compile_model(
         config: what to compile for.
         shapes: of inputs that the model leaves open.
         stop_after: the last pass whose result is wanted; of those after `fold`, the ones behind it run as well, because
-            they decide which strategy fits.
+            they decide which strategy fits. Only the last pass, `judge`, examines the programs.
         progress: gets the name of each pass as it begins.
         min_macs: subgraphs of fewer multiply-accumulates stay in ONNX Runtime.
         all_nodes: fail when a node stays, other than quantisers at the edge.
         optimize: 0, fast; 1, within seconds; 2, a search with the timing simulator, minutes. Results are the same.
         search: for level 2: a folder for what it measures, and its progress.
-        dram: the memory for which tiles and the order of work are chosen; by default the reference DRAM. Programs are
-            right with any other, too.
+        dram: the memory for which work is cut into tiles; by default the reference DRAM. Programs are right with any
+            other, too.
 
     Raises:
         CompileError: a model that cannot be read or compiled; the message says what to do.
@@ -141,9 +141,22 @@ def compile_model(
     if optimize not in OPTIMIZE:
         raise CompileError(f"the levels of optimisation are {', '.join(map(str, OPTIMIZE))}, not {optimize!r}")
     with _without_collection:
-        cost = CostModel(config, dram or DramModel())
+        cost = CostModel(config, _memory(config, dram))
         passes = front_end(config, shapes or {}, min_macs, all_nodes)
         return _compile(source, cost, passes, stop_after, progress, optimize, search or Search())
+
+
+def _memory(config: NpuConfig, dram: AnyDram | None) -> AnyDram:
+    """The memory to compile for. Raises CompileError for one that does not go with the configuration."""
+    if dram is None:
+        return DramModel()
+    if not isinstance(dram, DramModel | SdramDram):
+        raise CompileError(f"the memory is a DramModel or an SdramDram, not {dram!r}")
+    try:
+        dram.check(config)
+    except ValueError as error:
+        raise CompileError(str(error)) from None
+    return dram
 
 
 class _WithoutCollection:

@@ -22,6 +22,7 @@ from npukit.compiler.schedule.conv import pieces
 from npukit.compiler.strategy import Fitted, Strategy, fit
 from npukit.compiler.tiling import ConvShape, ConvTiling, best_tilings
 from npukit.isa.config import NpuConfig
+from npukit.isa.place import Place
 from npukit.sim.timing import simulate_timing
 
 from npukit.cache import keep, read_kept
@@ -142,7 +143,9 @@ def _try(
 
 
 def _cycles(cost: CostModel, fitted: Fitted) -> int:
-    return simulate_timing(cost.config, fitted.program.instructions, cost.dram).cycles
+    place = Place.of(fitted.program, 0)
+    dram = cost.dram.at(place.code_address, place.base)
+    return simulate_timing(cost.config, fitted.program.instructions, dram).cycles
 
 
 def _words(one: Strategy | ConvShape | ConvTiling) -> str:

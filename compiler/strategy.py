@@ -103,7 +103,7 @@ def fit(
                 stages[one.name] = made
         except DoesNotFit as error:
             problem = error
-            planned = {name: stages[name] for name in (FusePass.name, SchedulePass.name)}
+            planned = {name: stage for name, stage in stages.items() if name in (FusePass.name, SchedulePass.name)}
             continue
         return Fitted(made, stages)
     raise problem

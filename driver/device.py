@@ -15,7 +15,6 @@ from npukit.isa.registers import COUNTERS, ControlBit, ErrorCause, StatusBit, ad
 from numpy.typing import NDArray
 
 __all__ = [
-    "ALIGNMENT",
     "Device",
     "DeviceError",
     "Observable",
@@ -27,9 +26,6 @@ __all__ = [
     "reset_core",
     "write_wide",
 ]
-
-ALIGNMENT = 4096
-"""Programs and bases lie at multiples of this, so that relocation changes no cycle."""
 
 
 class DeviceError(RuntimeError):

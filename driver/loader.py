@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
-from npukit.driver.device import ALIGNMENT, Device, DeviceError, Traced, error_text, read_counters, write_wide
+from npukit.driver.device import Device, DeviceError, Traced, error_text, read_counters, write_wide
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
+from npukit.isa.place import Place
 from npukit.isa.program import Program, TensorInfo
 from npukit.isa.registers import ControlBit, address_of
 from npukit.sim.bfloat16 import narrow, widen
 from npukit.sim.judge import judge_program, refuse
 from numpy.typing import NDArray
 
-__all__ = ["LoadedProgram", "Place", "RunRecord", "from_machine"]
+__all__ = ["LoadedProgram", "RunRecord", "from_machine"]
 
 
 @dataclass(frozen=True)
@@ -24,38 +25,6 @@ class RunRecord:
     seconds_device: float
     seconds_host: float
     events: dict[str, NDArray[np.int64]] | None = None
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a program lies in a device's memory: bytes.
-
-    Attributes:
-        base: of its constants and tensors.
-        limit: of what it may touch, from the base on.
-        code_address: of its instructions.
-        end: the first behind all of it at which another one may lie.
-    """
-
-    base: int
-    limit: int
-    code_address: int
-    end: int
-
-    @classmethod
-    def of(cls, program: Program, address: int) -> "Place":
-        """From an address on.
-
-        Raises:
-            ValueError: when the address is not a multiple of 4096.
-        """
-        if address % ALIGNMENT:
-            raise ValueError(f"address must be a multiple of {ALIGNMENT}, not {address}")
-        limit = -(-program.dram_bytes // ALIGNMENT) * ALIGNMENT
-        code_address = address + limit
-        # FETCH reads whole beats, so leave one behind the last instruction
-        end = -(-(code_address + len(program.code) + 64) // ALIGNMENT) * ALIGNMENT
-        return cls(address, limit, code_address, end)
 
 
 class LoadedProgram:

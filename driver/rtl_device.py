@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from npukit.driver.device import ALIGNMENT, DeviceError, SharedDevice, exclusively
+from npukit.driver.device import DeviceError, SharedDevice, exclusively
 from npukit.driver.rtl_build import ToolError, build_library, check_tools
 from npukit.driver.surroundings import CHANNELS, Surroundings
 from npukit.hw.verilog import core_verilog
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES, Engine, Instruction
+from npukit.isa.place import ALIGNMENT
 from npukit.sim.dram import AnyDram, DramModel
 from numpy.typing import NDArray
 
@@ -212,6 +213,11 @@ class RtlDevice(SharedDevice):
     def memory_bytes(self) -> int:
         """Bytes of memory."""
         return self.memory.size
+
+    @property
+    def dram(self) -> AnyDram:
+        """The memory behind the core."""
+        return self._dram
 
     @exclusively
     def set_dram(self, dram: AnyDram) -> None:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from npukit.driver.device import ALIGNMENT, DeviceError, SharedDevice, exclusively
+from npukit.driver.device import DeviceError, SharedDevice, exclusively
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import (
     ENGINES,
@@ -17,6 +17,7 @@ from npukit.isa.instructions import (
     decode,
 )
 from npukit.isa.legality import illegal_mode
+from npukit.isa.place import ALIGNMENT
 from npukit.isa.registers import COUNTERS, REGISTERS, ControlBit, ErrorCause, StatusBit, address_of
 from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import dram_operand, operands

@@ -15,11 +15,11 @@ from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.search import Search
 from npukit.driver.executor import ArtifactError, programs_of
 from npukit.driver.graph_check import GraphError, check_program_memory
-from npukit.driver.loader import Place
 from npukit.errors import UsageError
 from npukit.hw.toolchain import source_digest
 from npukit.isa.config import ConfigError, NpuConfig, load_config
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
+from npukit.isa.place import Place
 from npukit.isa.program import Program
 from npukit.npufile import read_model, write_artifact
 from npukit.sim.dram import AnyDram, DramModel
@@ -98,7 +98,8 @@ def compile(
         min_macs: subgraphs of fewer multiply-accumulates are left to the host.
         optimize: how much the compiler tries: 0, 1 or 2; results are the same.
         search: at 2, where it keeps what it measures; by default the user's cache.
-        dram: the memory for which work is cut into tiles and ordered; by default the reference DRAM. It runs with any.
+        dram: the memory for which work is cut into tiles; by default the reference DRAM. Programs run with any other,
+            and of a model that is compiled already it changes nothing.
         limits: memory and cycles that a compiled model's programs may ask for.
 
     Raises:

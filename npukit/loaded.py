@@ -135,7 +135,10 @@ def load(
     owns_device = isinstance(device, str)
     if isinstance(device, str):
         device = make_device(device, compiled.config, options)
-    dram: AnyDram = options.dram or getattr(device, "dram", None) or DramModel()
+    behind = getattr(device, "dram", None)
+    if not owns_device and behind is not None and options.dram not in (None, behind):
+        raise UsageError(f"the device has the memory {behind}, not {options.dram}: leave dram out")
+    dram: AnyDram = options.dram or behind or DramModel()
     shown = frozenset({*quantized_tensors(compiled.artifact), *_program_inputs(compiled.artifact)})
     # judged by `compile`, or made by the compiler, which has let ONNX Runtime see the model
     executor = Executor(

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from npukit.compiler.cost import CostModel
-from npukit.compiler.errors import CompileError
 from npukit.compiler.pass_base import PassRunner
 from npukit.compiler.pipeline import compile_model
 from npukit.compiler.search import convolutions, measure_alone
@@ -72,17 +71,14 @@ def tried(network: str, precision: str, preset: str) -> Iterator[Layer]:
             for memory, dram in MEMORIES.items():
                 cost = CostModel(config, dram)
                 estimates = cost.convolution(shape)
-                try:
-                    chosen, *others = best_tilings(shape, estimates.in_program, _TILINGS)
-                except CompileError:  # what does not fit alone
-                    continue
+                chosen, *others = best_tilings(shape, estimates.in_program, _TILINGS)
                 candidates = dict.fromkeys((chosen, *others, *best_tilings(shape, estimates.alone, _TILINGS)))
                 cycles = {one: measure_alone(cost, graph, operation, shape, one, run) for one in candidates}
                 measured = [one for one in cycles.values() if one is not None]
                 mine = cycles[chosen]
-                if mine is not None:
-                    name = f"{network} {precision} {preset} {operation.node}"
-                    yield Layer(name, memory, estimates.alone(chosen), mine, min(measured))
+                name = f"{network} {precision} {preset} {operation.node}"
+                assert mine is not None, f"{name} does not fit alone"
+                yield Layer(name, memory, estimates.alone(chosen), mine, min(measured))
 
 
 def problems(layers: Sequence[Layer], memory: str) -> list[str]:

@@ -196,7 +196,8 @@ def add_dram(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("memory")
     group.add_argument(
         "--dram", choices=("reference", "sdram"), default="reference",
-        help="of fixed latency, or a board's SDRAM with its controller (default: reference)",
+        help="of fixed latency, or a board's SDRAM with its controller; a model that is not compiled yet is "
+        "compiled for it (default: reference)",
     )  # fmt: skip
     group.add_argument(
         "--dram-latency", type=int, metavar="N",

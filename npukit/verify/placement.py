@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from npukit.driver.device import ALIGNMENT
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Instruction, Load, Store
+from npukit.isa.place import ALIGNMENT
 from npukit.isa.timing import INSTRUCTION_BYTES
 from npukit.sim.addressing import dram_operand
 

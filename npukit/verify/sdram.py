@@ -35,6 +35,11 @@ class SdramRtlDevice(RtlDevice):
         self._behind = dram
         super().__init__(config, _FAST, verilog=component_verilog(core, MODULE), **options)
 
+    @property
+    def dram(self) -> AnyDram:
+        """The memory behind the controller."""
+        return self._behind
+
     def set_dram(self, dram: AnyDram) -> None:
         """Only the one that it was made with.
 

@@ -24,11 +24,12 @@ import onnx
 import pytest
 from npukit.compiler import pipeline
 from npukit.compiler.pipeline import compile_model
-from npukit.driver.device import ALIGNMENT, DeviceError
+from npukit.driver.device import DeviceError
 from npukit.driver.loader import LoadedProgram
 from npukit.driver.sim_device import SimDevice
 from npukit.isa.config import PRESETS
 from npukit.isa.instructions import End, Load
+from npukit.isa.place import ALIGNMENT
 from npukit.isa.program import Program
 from npukit.sim.dram import DramModel, SdramDram
 from npukit.sim.judge import JudgeError, judge

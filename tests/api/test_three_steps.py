@@ -1,13 +1,15 @@
 """`compile`, `load` and `run`, each by itself; devices and boards of other packages."""
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from npukit.driver.loader import Place
+from npukit.compiler.errors import CompileError
+from npukit.driver.sim_device import SimDevice
 from npukit.fpga.boards import BoardError, board_of, boards
 from npukit.isa.config import PRESETS
+from npukit.isa.place import Place
 from npukit.sim.dram import DramModel, SdramDram
 from npukit.sim.timing import simulate_timing
 
@@ -46,7 +48,32 @@ def test_compiled_once_run_and_timed_often(images, tmp_path: Path) -> None:
         loaded.run(images)
 
 
-def test_several_programs_lie_one_behind_the_other(graphs) -> None:
+def test_compiled_for_the_memory_that_it_runs_with(images) -> None:
+    board = SdramDram()
+    (there,) = npukit.compile(zoo.load("digits"), CONFIG, dram=board).programs.values()
+    (elsewhere,) = npukit.compile(zoo.load("digits"), CONFIG).programs.values()
+    assert there.to_bytes() != elsewhere.to_bytes()
+    device = SimDevice(CONFIG, dram=board)
+    for session in (
+        npukit.Session(zoo.load("digits"), CONFIG, dram=board),
+        npukit.Session(zoo.load("digits"), CONFIG, device=device),
+    ):
+        assert session.programs["npukit_0"].to_bytes() == there.to_bytes() and session.dram == board
+        session.run(images)
+        assert session.profile.cycles == session.compiled.simulate(board)["npukit_0"].cycles
+    with pytest.raises(UsageError, match="the device has the memory SdramDram.* leave dram out"):
+        npukit.Session(zoo.load("digits"), CONFIG, device=device, dram=DramModel())
+
+
+def test_a_memory_that_does_not_go_with_the_configuration() -> None:
+    wide = replace(CONFIG, bus_bytes=32)
+    with pytest.raises(CompileError, match="4, 8 or 16 bytes, not 32"):
+        npukit.compile(zoo.load("digits"), wide, dram=SdramDram())
+    with pytest.raises(CompileError, match="the memory is a DramModel or an SdramDram, not 'sdram'"):
+        npukit.compile(zoo.load("digits"), CONFIG, dram="sdram")  # type: ignore[arg-type]
+
+
+def test_several_programs_lie_one_behind_the_other(graphs, monkeypatch) -> None:
     """`simulate` places them as a device does."""
     graph = graphs.Graph()
     y = graph.conv(graph.input((1, 4, 9, 9)), 6)
@@ -65,6 +92,10 @@ def test_several_programs_lie_one_behind_the_other(graphs) -> None:
         there = loaded.executor.loaded[name]
         dram = board.at(there.code_address, there.base)
         assert schedule.cycles == simulate_timing(CONFIG, there.program.instructions, dram).cycles
+    asked = []
+    monkeypatch.setattr(DramModel, "at", lambda self, program, base: asked.append((program, base)) or self)
+    made.simulate()
+    assert asked == [(there.code_address, there.base) for there in loaded.executor.loaded.values()]
 
 
 def test_without_a_fallback(graphs) -> None:
@@ -78,7 +109,7 @@ def test_without_a_fallback(graphs) -> None:
 
 PACKAGE = """
 from npukit.devices import make_simulator
-from npukit.driver.loader import Place
+from npukit.isa.place import Place
 from npukit.fpga.boards import BOARDS
 from dataclasses import replace
 

@@ -12,7 +12,7 @@ from npukit.compiler.pipeline import compile_model
 from npukit.compiler.search import Search
 from npukit.isa.config import PRESETS
 from npukit.isa.instructions import ENGINES
-from npukit.sim.dram import DramModel
+from npukit.sim.dram import DramModel, SdramDram
 from npukit.sim.timing import simulate_timing
 
 from npukit import zoo
@@ -195,6 +195,15 @@ def test_a_cache_of_something_else(content: str, digits, tmp_path: Path) -> None
     assert compile_model(model, CONFIG, optimize=2, search=search).programs[0].to_bytes() == wanted
     for folder in (tmp_path / "no" / "folder", kept):  # nothing can be kept there
         assert compile_model(model, CONFIG, optimize=2, search=Search(folder)).programs[0].to_bytes() == wanted
+
+
+def test_what_was_measured_with_another_memory_does_not_count(tmp_path: Path) -> None:
+    model, board = zoo.load("digits"), SdramDram()
+    for dram in (None, board):
+        compile_model(model, CONFIG, optimize=2, search=Search(tmp_path), dram=dram)
+    alone = compile_model(model, CONFIG, optimize=2, dram=board).programs[0]
+    again = compile_model(model, CONFIG, optimize=2, search=Search(tmp_path), dram=board).programs[0]
+    assert again.to_bytes() == alone.to_bytes()
 
 
 def test_bad_options(npukit, digits, tmp_path: Path) -> None:

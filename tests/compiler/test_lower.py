@@ -158,6 +158,22 @@ def test_constants_that_share_a_name(graphs) -> None:
     assert [found.tensor(name or "").shape for name in biases] == [(5,), (7,)]
 
 
+def test_a_tensor_that_is_called_like_a_table(graphs) -> None:
+    graph = graphs.Graph(seed=4)
+    x = graph.input((1, 4, 5, 5))
+    y = graph.unary("Tanh", x, 0.008)
+    other = graph.conv(y, 4, 3)
+    graph.output(other)
+    model = graph.model()
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            for position, name in enumerate(names):
+                names[position] = f"{x.name} to {y.name}" if name == other.name else name
+    (found,) = lowered(model)
+    assert not set(found.constants) & set(found.tensors)
+    graphs.agree(model, "int8-4x4")
+
+
 @given(*[st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**60), max_value=2.0**60)] * 3)
 def test_fused_multiply_add(a, b, c) -> None:
     """Rounded once: no fp32 value is nearer to the exact result, and ties go to even."""

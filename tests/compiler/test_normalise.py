@@ -3,13 +3,49 @@
 import numpy as np
 import onnx
 import onnx_ir as ir
-from npukit.compiler.frontends.onnx.importer import ImportPass
+import pytest
+from npukit.compiler.frontends.onnx.importer import Imported, ImportPass
 from npukit.compiler.frontends.onnx.normalise import NormalisePass
+from npukit.compiler.frontends.onnx.partition import PartitionPass
+from npukit.compiler.frontends.onnx.verify import verify_partition
+from npukit.compiler.verify import VerifyError
+from npukit.isa.config import PRESETS
 from onnx import TensorProto, helper
 
 
 def normalised(model: onnx.ModelProto) -> ir.Model:
     return NormalisePass().run(ImportPass({}).run(model)).model
+
+
+class _Rewriting(NormalisePass):
+    """A pass that has the host compute something else, in a branch of an If as well."""
+
+    def run(self, imported: Imported) -> Imported:
+        made = super().run(imported)
+        (node,) = [node for node in made.model.graph.all_nodes() if node.op_type == "Cos"]
+        node.op_type = "Sin"
+        return made
+
+
+def test_a_rewritten_branch_is_found(graphs) -> None:
+    graph = graphs.Graph()
+    x = graph.input((1, 3, 6, 6))
+    graph.output(graph.conv(x, 4))
+    condition = graph.constant(np.array(True))
+    outer = graph.dequantize(x)
+    branches = {}
+    for name, operator in (("then_branch", "Cos"), ("else_branch", "Tan")):
+        out = helper.make_tensor_value_info(f"{name} out", TensorProto.FLOAT, [1, 3, 6, 6])
+        node = helper.make_node(operator, [outer], [f"{name} out"], name=f"{operator} inside")
+        branches[name] = helper.make_graph([node], name, [], [out])
+    graph.output_value(graph.node("If", [condition], **branches))
+    imported = ImportPass({}).run(graph.model())
+    config = PRESETS["int8-4x4"]
+    right = PartitionPass(config).run(NormalisePass().run(imported))
+    verify_partition(right)
+    wrong = PartitionPass(config).run(_Rewriting().run(ImportPass({}).run(graph.model())))
+    with pytest.raises(VerifyError, match="Cos inside stays, and is another Cos than in the model"):
+        verify_partition(wrong)
 
 
 def test_constant_nodes(graphs) -> None:

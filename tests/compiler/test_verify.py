@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 from npukit.compiler.frontends.onnx.importer import Imported
@@ -72,6 +73,7 @@ def test_what_stays_is_the_models(result) -> None:
         replace(form, op_type="LogSoftmax"),
         replace(form, attributes={"axis": ir.AttrInt64("axis", 1)}),
         replace(form, domain="com.microsoft"),
+        replace(form, overload="other"),
     ):
         with pytest.raises(VerifyError, match=f"{node.name} stays, and is another"):
             verify(replace(imported, forms={**imported.forms, node: other}))
@@ -79,6 +81,12 @@ def test_what_stays_is_the_models(result) -> None:
         with pytest.raises(VerifyError, match=f"{node.name} stays, and reads"):
             changed = {**imported.forms, node: replace(form, inputs=inputs)}
             verify(replace(imported, forms=changed))
+    with pytest.raises(VerifyError, match="the outputs are"):
+        verify(replace(imported, outputs=(*imported.outputs[:-1], "another")))
+    name = next(iter(imported.initializers))
+    other_value = ir.tensor(np.array([1.0], np.float32))
+    with pytest.raises(VerifyError, match=f"initializer {name} has another value"):
+        verify(replace(imported, initializers={**imported.initializers, name: other_value}))
     renamed = {"copy of a copy": "copy", "copy": form.inputs[0]}
     forms = {**imported.forms, node: replace(form, inputs=("copy of a copy",))}
     verify(replace(imported, forms=forms, renamed=renamed))

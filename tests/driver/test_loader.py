@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from npukit.compiler.pipeline import compile_model
-from npukit.driver.device import ALIGNMENT, DeviceError
+from npukit.driver.device import DeviceError
 from npukit.driver.loader import LoadedProgram, from_machine
 from npukit.driver.sim_device import SimDevice
 from npukit.isa.config import PRESETS, NpuConfig
+from npukit.isa.place import ALIGNMENT
 from npukit.isa.program import Program
 from numpy.typing import NDArray
 

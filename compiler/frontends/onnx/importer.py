@@ -115,6 +115,7 @@ class SourceForm:
 
     domain: str
     op_type: str
+    overload: str
     attributes: Mapping[str, ir.Attr]
     inputs: tuple[str | None, ...]
 
@@ -122,7 +123,7 @@ class SourceForm:
     def of(cls, node: ir.Node) -> "SourceForm":
         """What a node is now."""
         inputs = tuple(None if value is None else value.name for value in node.inputs)
-        return cls(node.domain, node.op_type, dict(node.attributes), inputs)
+        return cls(node.domain, node.op_type, node.overload, dict(node.attributes), inputs)
 
 
 @dataclass(frozen=True)
@@ -132,13 +133,17 @@ class Imported:
     Attributes:
         source: as ONNX Runtime, the oracle, sees it, with its input shapes fixed.
         model: its graph, in which every value has a static shape.
-        forms: of each node of the graph, as it came.
+        forms: of each node, as it came, those of graphs inside of others included.
+        initializers: the values of the graph's initializers, as they came.
+        outputs: the names of the graph's outputs, as they came.
         renamed: names of values that are gone, and under which each is read instead.
     """
 
     source: onnx.ModelProto
     model: ir.Model
     forms: Mapping[ir.Node, SourceForm]
+    initializers: Mapping[str, ir.TensorProtocol | None]
+    outputs: tuple[str | None, ...]
     renamed: Mapping[str | None, str | None]
 
 
@@ -184,7 +189,15 @@ class ImportPass(Pass[onnx.ModelProto, Imported]):
             raise ModelError(f"the model cannot be read: {' '.join(str(error).split())[:300]}") from None
         _name_nodes(model.graph)
         _check_quantisation(model.graph)
-        return Imported(source, model, {node: SourceForm.of(node) for node in model.graph}, {})
+        graph = model.graph
+        return Imported(
+            source=source,
+            model=model,
+            forms={node: SourceForm.of(node) for node in graph.all_nodes()},
+            initializers={name: value.const_value for name, value in graph.initializers.items()},
+            outputs=tuple(value.name for value in graph.outputs),
+            renamed={},
+        )
 
 
 def infer_without_weights(model: onnx.ModelProto, folder: Path) -> None:

@@ -36,4 +36,4 @@ class NormalisePass(Pass[Imported, Imported]):
             renamed[result.name] = source.name
             ir.convenience.replace_all_uses_with(result, source)
             model.graph.remove(node, safe=True)
-        return replace(imported, model=model, renamed=renamed)
+        return replace(imported, model=model, renamed={**imported.renamed, **renamed})

@@ -1,10 +1,10 @@
 """Checks what partitioning made: every node runs once, after what it needs, and what stays is as it was imported."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 from npukit.compiler.frontends.onnx.importer import SourceForm
-from npukit.compiler.frontends.onnx.operators import used_values
+from npukit.compiler.frontends.onnx.operators.base import graphs_of, used_values
 from npukit.compiler.frontends.onnx.partitioned import Partition
 from npukit.compiler.verify import check
 
@@ -28,17 +28,35 @@ def verify_partition(partition: Partition) -> None:
             crossing = node in partition.host and producer in absorbed
             ready = partition.stages[producer] + crossing
             check(ready <= partition.stages[node], f"{node.name} runs before {producer.name}")
+    _verify_host(partition)
+
+
+def _verify_host(partition: Partition) -> None:
+    imported = partition.imported
+    for name, value in imported.model.graph.initializers.items():
+        same = name not in imported.initializers or value.const_value is imported.initializers[name]
+        check(same, f"initializer {name} has another value than in the model")
+    outputs = tuple(value.name for value in imported.model.graph.outputs)
+    check(outputs == imported.outputs, f"the outputs are {outputs} instead of {imported.outputs}")
     copied = {copy.outputs[0].name: original.outputs[0].name for copy, original in partition.copies.items()}
-    for node in partition.host:
-        form = partition.imported.forms.get(partition.copies.get(node, node))
-        check(form is not None, f"{node.name} stays, and is no node of the model")
-        assert form is not None
-        now = SourceForm.of(node)
-        same = (now.domain, now.op_type) == (form.domain, form.op_type) and _same(now.attributes, form.attributes)
-        check(same, f"{node.name} stays, and is another {form.op_type} than in the model")
-        reads = tuple(copied.get(name, name) for name in now.inputs)
-        asked = tuple(_renamed(name, partition.imported.renamed) for name in form.inputs)
-        check(reads == asked, f"{node.name} stays, and reads {reads} instead of {asked}")
+    for host in partition.host:
+        for node in (host, *_inside(host)):
+            form = imported.forms.get(partition.copies.get(node, node))
+            check(form is not None, f"{node.name} stays, and is no node of the model")
+            assert form is not None
+            now = SourceForm.of(node)
+            same = (now.domain, now.op_type, now.overload) == (form.domain, form.op_type, form.overload)
+            same = same and _same(now.attributes, form.attributes)
+            check(same, f"{node.name} stays, and is another {form.op_type} than in the model")
+            reads = tuple(copied.get(name, name) for name in now.inputs)
+            asked = tuple(_renamed(name, imported.renamed) for name in form.inputs)
+            check(reads == asked, f"{node.name} stays, and reads {reads} instead of {asked}")
+
+
+def _inside(node: ir.Node) -> Iterator[ir.Node]:
+    """The nodes of the graphs that a node holds (the branches of an If)."""
+    for graph in graphs_of(node):
+        yield from graph.all_nodes()
 
 
 def _same(one: Mapping[str, ir.Attr], other: Mapping[str, ir.Attr]) -> bool:

@@ -26,6 +26,7 @@ __all__ = [
     "declared_quantization",
     "dequantized",
     "float_tensor",
+    "graphs_of",
     "is_quantiser",
     "limits_of",
     "match_of",
@@ -150,14 +151,19 @@ def sources_of(nodes: Sequence[ir.Node]) -> tuple[SourceNode, ...]:
 def used_values(node: ir.Node) -> Iterator[ir.Value]:
     """A node's inputs, and what graphs inside of it (the branches of an If) take from the outside."""
     yield from (value for value in node.inputs if value is not None)
+    for graph in graphs_of(node):
+        own = {value for one in graph for value in one.outputs} | set(graph.inputs)
+        taken = [*graph.outputs, *(value for one in graph for value in used_values(one))]
+        yield from (value for value in taken if value not in own)
+
+
+def graphs_of(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs that a node holds in its attributes."""
     for attribute in node.attributes.values():
-        inner = (attribute.as_graph(),) if attribute.type == ir.AttributeType.GRAPH else ()
-        if attribute.type == ir.AttributeType.GRAPHS:
-            inner = attribute.as_graphs()
-        for graph in inner:
-            own = {value for one in graph for value in one.outputs} | set(graph.inputs)
-            taken = [*graph.outputs, *(value for one in graph for value in used_values(one))]
-            yield from (value for value in taken if value not in own)
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
 
 
 def constant(value: ir.Value | None) -> NDArray | None:
