@@ -280,7 +280,7 @@ class Builder:
         edges = sorted({0, total, *(edge for edge in slabs if 0 < edge < total)})
         return [(low + first, low + last) for low, high in pairwise(edges) for first, last in parts(high - low, most)]
 
-    def place(self, region: Region) -> Placed:
+    def result_tile(self, region: Region) -> Placed:
         """Where a layer is to leave a tile of its result: a new buffer, or the tile's place in a tensor that stays."""
         if region.tensor in self.residents:
             return self._in_resident(region)
@@ -373,8 +373,8 @@ class Builder:
             parameters = self.parameters(f"fill {value}", Operation.FILL, {"value": value}, [])
             self.vector(instruction, (), Operand("out", buffer, at, write=True), parameters, capture)
 
-    def leave(self, region: Region, placed: Placed) -> None:
-        """Store a tile from where `place` put it; one of a tensor that stays is where it belongs."""
+    def store_result(self, region: Region, placed: Placed) -> None:
+        """Store a tile from where `result_tile` put it; one of a tensor that stays is where it belongs."""
         if region.tensor not in self.residents:
             self.store_region(region, placed.buffer)
 

@@ -107,7 +107,7 @@ def schedule_convolution(builder: Builder, layer: Convolution, addition: int | N
         for batch, group, rows, columns in _tiles(tiling.shape, tiling, groups):
             part, out = compute_tile(builder, piece, tiling, batch, group, rows, columns)
             if addition is None:
-                builder.leave(part, out)
+                builder.store_result(part, out)
                 continue
             add_in_place_of_store(builder, addition, layer.output, part, out)
 
@@ -187,7 +187,7 @@ def compute_tile(
         start = kernel[0] * shape.dilations[0] * pitch + (channels[0] if place > 1 else 0)
         builder.matrix(instruction, act.operand("act", start), Operand("wgt", wgt), acc)
     part = Region(builder.tensor(layer.output), size, batch, target, rows, columns)
-    where = where or builder.place(part)
+    where = where or builder.result_tile(part)
     instruction = Vector(
         operation=Operation.REQUANTIZE,
         blocks=blocks, height=height, width=width,

@@ -41,11 +41,11 @@ def add_in_place_of_store(builder: Builder, number: int, result: str, ready_part
             placed = builder.load_region(Region(tensor, lanes, part.batch, part.block, rows, columns), 0)
         operands.append(placed.operand(side))
         strides |= {f"{side}_stride_block": placed.plane, f"{side}_stride_y": placed.pitch, f"{side}_stride_x": 1}
-    out = builder.place(part)
+    out = builder.result_tile(part)
     instruction = Vector(
         operation=operation, blocks=count, height=height, width=width, **strides,
         out_stride_block=out.plane, out_stride_y=out.pitch, out_stride_x=1,
     )  # fmt: skip
     capture = CaptureBox(layer.output, part.batch, part.block[0], part.first_y, part.x[0])
     builder.vector(instruction, tuple(operands), out.operand("out", write=True), parameters, capture)
-    builder.leave(part, out)
+    builder.store_result(part, out)

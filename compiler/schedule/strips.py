@@ -303,7 +303,7 @@ class _Strips:
         """Requantise a tile of the 1x1 convolution, and store it, or what the addition makes of it."""
         parameters = requantize_parameters(builder, layer, part.block)
         plane, width = part.rows * part.columns, part.columns
-        out = builder.place(part)
+        out = builder.result_tile(part)
         instruction = Vector(
             operation=Operation.REQUANTIZE,
             blocks=part.blocks, height=part.rows, width=width,
@@ -313,7 +313,7 @@ class _Strips:
         capture = CaptureBox(layer.output, part.batch, part.block[0], part.first_y, 0)
         builder.vector(instruction, (Operand("a", acc),), out.operand("out", write=True), parameters, capture)
         if self.addition is None:
-            builder.leave(part, out)
+            builder.store_result(part, out)
         else:
             add_in_place_of_store(builder, self.addition, layer.output, part, out)
 

@@ -6,14 +6,13 @@ the addition behind it computed in integers. So each part is optimised as it wil
 the whole; where it sums floats, also as it is laid out in the end, when a convolution may take an addition along.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import onnx_ir as ir
 from npukit.compiler.frontends.onnx.operators import Match, used_values
 from npukit.compiler.frontends.onnx.operators.base import is_quantiser
-from npukit.compiler.frontends.onnx.oracle import optimised
-from npukit.driver.first_look import layout_look
-from npukit.driver.host import HostError, host_part, names_used
+from npukit.compiler.frontends.onnx.oracle import GraphOracle, HostError
+from npukit.driver.host import host_part, names_used
 
 __all__ = ["matches_in_the_way"]
 
@@ -31,15 +30,9 @@ def matches_in_the_way(
     matches: Collection[Match],
     host: Iterable[ir.Node],
     stages: Mapping[ir.Node, int],
-    whole: Mapping[str, str],
-    layout: Callable[[], Mapping[str, str]],
+    oracle: GraphOracle,
 ) -> dict[ir.Node, str]:
-    """Nodes of the matches next to a node that ONNX Runtime would compute otherwise, each with the reason.
-
-    Args:
-        whole: tensor name -> operator, over the optimised graph of the reference.
-        layout: returns what `layout_look` finds of the reference.
-    """
+    """Nodes of the matches next to a node that ONNX Runtime would compute otherwise, each with the reason."""
     programs = sorted({stages[match.node] for match in matches})
     parts: dict[int, list[ir.Node]] = {}
     for node in host:
@@ -56,9 +49,9 @@ def matches_in_the_way(
         later = {name for other in protos if other > part for node in protos[other] for name in names_used(node)}
         alone = host_part(proto, protos[part], outside | later, values)
         try:
-            operators, outputs = optimised(alone)
+            operators, outputs = oracle.operators_of(alone)
             sums = not _SUMS.isdisjoint(operators.values())
-            computed, expected_computed = (layout_look(alone), layout()) if sums else ({}, {})
+            computed, expected_computed = (oracle.layout_of(alone), oracle.layout) if sums else ({}, {})
         except HostError as error:
             return dict.fromkeys(
                 (match.node for match in matches), f"without it, ONNX Runtime refuses the rest: {error}"
@@ -67,7 +60,7 @@ def matches_in_the_way(
         for node in parts[part]:
             for value in node.outputs:
                 name = value.name or ""
-                change = _change(operators.get(name), whole.get(name), _EXACT)
+                change = _change(operators.get(name), oracle.operators.get(name), _EXACT)
                 change = change or _change(computed.get(name), expected_computed.get(name))
                 if change is None:
                     continue

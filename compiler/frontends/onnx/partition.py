@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 
 import onnx_ir as ir
 from npukit.compiler.errors import CompileError, Refused
@@ -12,13 +11,11 @@ from npukit.compiler.frontends.onnx.operators import Context, Match, macs_of, ma
 from npukit.compiler.frontends.onnx.operators.base import is_quantiser
 from npukit.compiler.frontends.onnx.operators.tables import tables_of
 from npukit.compiler.frontends.onnx.operators.unary import chains_of
-from npukit.compiler.frontends.onnx.oracle import integer_tensors
+from npukit.compiler.frontends.onnx.oracle import GraphOracle
 from npukit.compiler.frontends.onnx.partitioned import Partition, Reason
 from npukit.compiler.frontends.onnx.placement import earliest_stages, place_host, remove_copies
 from npukit.compiler.frontends.onnx.verify import verify_partition
 from npukit.compiler.pass_base import Pass
-from npukit.driver.first_look import layout_look
-from npukit.driver.host import reference_model
 from npukit.isa.config import NpuConfig
 
 __all__ = ["PartitionPass"]
@@ -45,9 +42,10 @@ class PartitionPass(Pass[Imported, Partition]):
         """
         source, model = imported.source, imported.model
         graph = model.graph
+        oracle = GraphOracle(source)
         context = Context(
             self.config,
-            integer_tensors(source),
+            oracle.operators,
             frozenset(value.name or "" for value in graph.outputs),
             dict(model.opset_imports),
         )
@@ -55,7 +53,6 @@ class PartitionPass(Pass[Imported, Partition]):
             chains = chains_of(context, graph)
             tables = tables_of(tuple(chains.values()), context.opsets)
             context = replace(context, tables=dict(zip(chains, tables, strict=True)))
-        layout = cache(lambda: layout_look(reference_model(source)))
         matches, refused = _match_all(context, graph)
         while True:
             _drop_folded_images(matches, refused)
@@ -77,7 +74,7 @@ class PartitionPass(Pass[Imported, Partition]):
             host, copies = place_host(graph, matches.values(), needed, stages)
             in_the_way: Mapping[ir.Node, str] = {}
             if not context.floats:  # a bf16 machine has roundings of its own
-                in_the_way = matches_in_the_way(model, matches.values(), host, stages, context.integer, layout)
+                in_the_way = matches_in_the_way(model, matches.values(), host, stages, oracle)
             if not in_the_way:
                 break
             remove_copies(graph, copies)
