@@ -30,18 +30,21 @@ def verify_plan(config: NpuConfig, plan: Plan) -> None:
         not tensors & set(plan.constants),
         f"tensors and constants share the names {tensors & set(plan.constants)}",
     )
+    depths = {memory: bank_depth(config, memory)[1] for memory in Memory}
     for index, task in enumerate(plan.tasks):
         spans = {operand.name: operand for operand in operands(config, task.instruction)}
         for operand in task.operands:
-            _, depth = bank_depth(config, operand.buffer.memory)
-            check(operand.buffer.words <= depth, f"task {index}: {operand.buffer.label} exceeds a bank")
+            buffer = operand.buffer
+            # messages are made where there is something to say alone: there are many tasks
+            if buffer.words > depths[buffer.memory]:
+                raise VerifyError(f"task {index}: {buffer.label} exceeds a bank")
             name = operand.field or ("destination" if operand.write else "source")
             low, high = spans[name].extent
-            check(
-                low >= 0 and operand.offset + high < operand.buffer.words,
-                f"task {index}: {name} spans words {low + operand.offset} to {high + operand.offset} of "
-                f"{operand.buffer.label}, which has {operand.buffer.words}",
-            )
+            if low < 0 or operand.offset + high >= buffer.words:
+                raise VerifyError(
+                    f"task {index}: {name} spans words {low + operand.offset} to {high + operand.offset} of "
+                    f"{buffer.label}, which has {buffer.words}"
+                )
 
 
 def verify_allocation(config: NpuConfig, allocation: Allocation) -> None:
@@ -53,15 +56,15 @@ def verify_allocation(config: NpuConfig, allocation: Allocation) -> None:
             first.setdefault(operand.buffer, index)
             last[operand.buffer] = index
     owner: dict[tuple[Memory, int], list] = {}
+    depths = {memory: bank_depth(config, memory)[1] for memory in Memory}
     for buffer in first:
         bank, low = allocation.place[buffer]
-        check(low + buffer.words <= bank_depth(config, buffer.memory)[1], f"{buffer.label} leaves its bank")
+        if low + buffer.words > depths[buffer.memory]:
+            raise VerifyError(f"{buffer.label} leaves its bank")
         live = owner.setdefault((buffer.memory, bank), [])
         live[:] = [other for other in live if last[other] >= first[buffer]]
         for other in live:
             start = allocation.place[other][1]
-            check(
-                start >= low + buffer.words or start + other.words <= low,
-                f"{buffer.label} and {other.label} share words of {buffer.memory.name} bank {bank}",
-            )
+            if start < low + buffer.words and start + other.words > low:
+                raise VerifyError(f"{buffer.label} and {other.label} share words of {buffer.memory.name} bank {bank}")
         live.append(buffer)

@@ -189,12 +189,14 @@ def _moved(touched: NDArray[np.bool_], by: int, around: bool) -> NDArray[np.bool
 
 def bank_depth(config: NpuConfig, memory: Memory) -> tuple[int, int]:
     """(banks, words per bank) of an on-chip memory."""
-    return {
-        Memory.ACT: (config.act_banks, config.act_depth),
-        Memory.ACC: (config.acc_banks, config.acc_depth),
-        Memory.WGT: (1, config.wgt_depth),
-        Memory.PAR: (1, config.par_depth),
-    }[memory]
+    if memory == Memory.ACT:
+        return config.act_banks, config.act_depth
+    if memory == Memory.ACC:
+        return config.acc_banks, config.acc_depth
+    if memory == Memory.WGT:
+        return 1, config.wgt_depth
+    assert memory == Memory.PAR, memory
+    return 1, config.par_depth
 
 
 def _padded(load: Load) -> tuple[int, int]:

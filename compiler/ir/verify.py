@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -127,9 +127,12 @@ def _tensor(tensor: Tensor) -> None:
         len(scales) == len(zeros) == count,
         f"{tensor.name} has {len(scales)} scales and {len(zeros)} zero points, not {count}",
     )
-    _check(all(np.isfinite(one) and one > 0 for one in scales), f"{tensor.name} has a scale that is not above 0")
+    _check(all(0 < one < inf for one in scales), f"{tensor.name} has a scale that is not above 0")
     stored = tensor.format.stored
-    _check(all(one in stored for one in zeros), f"{tensor.name} has a zero point that {tensor.format.name} has not")
+    _check(
+        stored.start <= min(zeros) and max(zeros) < stored.stop,
+        f"{tensor.name} has a zero point that {tensor.format.name} has not",
+    )
 
 
 def _constant(constant: Constant) -> None:
