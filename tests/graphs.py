@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from npukit.compare import Comparison, Oracle, compare
 from npukit.session import Session
 
-__all__ = ["EDGES", "Graph", "Quantized", "agree", "inputs_of"]
+__all__ = ["EDGES", "Graph", "Quantized", "agree", "inputs_of", "rename_value"]
 
 EDGES = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Operators that stay at the accelerator's edge even where everything is taken over."""
@@ -322,6 +322,14 @@ class Graph:
         for value, found in zip(model.graph.output, inferred, strict=True):
             value.CopyFrom(found)
         return model
+
+
+def rename_value(model: onnx.ModelProto, old: str, new: str) -> None:
+    """Give a value of a model another name, where nodes make and read it."""
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            for position, name in enumerate(names):
+                names[position] = new if name == old else name
 
 
 def inputs_of(model: onnx.ModelProto, seed: int = 0) -> dict[str, NDArray]:

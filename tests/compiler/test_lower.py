@@ -165,10 +165,7 @@ def test_a_tensor_that_is_called_like_a_table(graphs) -> None:
     other = graph.conv(y, 4, 3)
     graph.output(other)
     model = graph.model()
-    for node in model.graph.node:
-        for names in (node.input, node.output):
-            for position, name in enumerate(names):
-                names[position] = f"{x.name} to {y.name}" if name == other.name else name
+    graphs.rename_value(model, other.name, f"{x.name} to {y.name}")
     (found,) = lowered(model)
     assert not set(found.constants) & set(found.tensors)
     graphs.agree(model, "int8-4x4")

@@ -241,11 +241,7 @@ def test_names_that_the_compiler_would_take(graphs) -> None:
     kernel, conv = next((node.input[1], node.name) for node in graph.nodes if node.op_type == "Conv")
     graph.output(graph.conv(y, 4, 1))
     model = graph.model()
-    for old, new in ((y.name, f"{kernel} of {conv}"),):
-        for node in model.graph.node:
-            for names in (node.input, node.output):
-                for position, name in enumerate(names):
-                    names[position] = new if name == old else name
+    graphs.rename_value(model, y.name, f"{kernel} of {conv}")
     for config in (SMALL, PRESETS["int8-16x16"]):
         graphs.agree(model, config)
     graph = graphs.Graph(seed=8)
@@ -253,10 +249,7 @@ def test_names_that_the_compiler_would_take(graphs) -> None:
     z = graph.concat([a, b], 1)
     graph.output(z)
     model = graph.model()
-    for node in model.graph.node:
-        for names in (node.input, node.output):
-            for position, name in enumerate(names):
-                names[position] = f"{a.name} to {z.name}" if name == b.name else name
+    graphs.rename_value(model, b.name, f"{a.name} to {z.name}")
     graphs.agree(model, SMALL)
 
 
