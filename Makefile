@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties judges cost verify verify-long internals hostile faults networks mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties validators cost verify verify-long internals hostile faults networks wild mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -55,8 +55,8 @@ unit: $(STAMP) ## the tests of isa, sim, compiler and driver alone
 properties: $(STAMP) ## property tests at length: SEED=1 CASES=2000
 	$(BIN)/python tests/properties.py --seed $(SEED) --cases $(CASES)
 
-judges: $(STAMP) ## the judge against brute force, on small programs: SEED=1 CASES=2000
-	$(BIN)/python tests/judges.py --seed $(SEED) --cases $(CASES)
+validators: $(STAMP) ## the validator against brute force, on small programs: SEED=1 CASES=2000
+	$(BIN)/python tests/validators.py --seed $(SEED) --cases $(CASES)
 
 cost: $(STAMP) ## the compiler's estimates of cycles against the timing simulator, over the zoo
 	$(BIN)/python tests/cost.py --verbose
@@ -75,6 +75,9 @@ hostile: $(STAMP) ## resets and bus errors in the middle of programs: SEED=1 RUN
 
 faults: $(STAMP) ## processes killed at random moments of a build or a write: SEED=1 RUNS=200
 	$(BIN)/python tests/faults.py --seed $(SEED) --count $(RUNS)
+
+wild: $(STAMP) ## common architectures, quantised and run whole: ARGS="--size 64 unet vit"
+	$(BIN)/python tests/wild/run.py $(ARGS)
 
 networks: $(STAMP) ## ResNets and MobileNetV2: ONNX Runtime = simulator = RTL
 	$(BIN)/python tests/networks.py
@@ -97,7 +100,7 @@ levels: $(STAMP) ## random graphs, every level of optimisation, random configura
 fuzz: $(STAMP) ## inputs of every kind that are nearly right, in watched processes: N=20000 SEED=1
 	$(BIN)/python tests/fuzz.py --cases $(or $(N),20000) --seed $(SEED)
 
-mutated-programs: $(STAMP) ## changed programs: what the judge accepts runs equal on simulator and RTL: N=200000 SEED=1
+mutated-programs: $(STAMP) ## changed programs: what the validator accepts runs equal on simulator and RTL: N=200000 SEED=1
 	$(BIN)/python tests/fuzz.py --only mutated --cases $(or $(N),200000) --seed $(SEED)
 
 floats: $(STAMP) ## bf16 arithmetic against fractions, on a million pairs and more

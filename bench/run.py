@@ -25,8 +25,8 @@ from npukit.hw.verilog import MODULE, component_verilog
 from npukit.isa.config import PRESETS
 from npukit.isa.instructions import End, Engine, Instruction
 from npukit.isa.program import Program
-from npukit.sim.judge import judge, refuse
 from npukit.sim.timing import simulate_timing
+from npukit.sim.validator import refuse, validate
 from sections import machine, write_section
 
 from npukit import NpuConfig, Session, zoo
@@ -118,7 +118,7 @@ def _spread(values: Sequence[float], unit: str) -> str:
 def _timing(sizes: Sizes, program: Program) -> list[str]:
     alone = simulate_timing(program.config, program.instructions).cycles
     copies = -(-CYCLES // (alone - 150))  # only the first copy waits for its first instructions
-    refuse(judge(program.config, repeated(program, 3), program.dram_bytes, [(0, program.dram_bytes)]))
+    refuse(validate(program.config, repeated(program, 3), program.dram_bytes, [(0, program.dram_bytes)]))
     instructions = repeated(program, copies)
     cycles = simulate_timing(program.config, instructions).cycles
     assert cycles >= CYCLES, (cycles, copies)

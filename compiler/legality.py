@@ -60,12 +60,15 @@ def is_depthwise(config: NpuConfig, graph: Graph, operation: Convolution) -> boo
     """Whether VECTOR's windows can compute a convolution, each channel by itself."""
     x, weights = graph.tensor(operation.input), graph.constants[operation.weights]
     kernel = graph.kernel(operation)
-    return (
-        1 < operation.groups == weights.tensor.shape[0] == x.view[1]
-        and window_problem(config, kernel, operation.strides, operation.dilations) is None
-        and depthwise_blocks(config, kernel) > 0
-        and (x.format.floating or -128 <= (values := weights_of(weights)).min() <= values.max() <= 127)
-    )
+    if not 1 < operation.groups == weights.tensor.shape[0] == x.view[1]:
+        return False
+    if window_problem(config, kernel, operation.strides, operation.dilations) or not depthwise_blocks(config, kernel):
+        return False
+    if x.format.floating or -128 <= (values := weights_of(weights)).min() <= values.max() <= 127:
+        return True
+    # the array computes the blocks in which a weight has 9 bits: a diagonal for each tap
+    fits = kernel[0] * kernel[1] * config.array <= config.wgt_depth
+    return fits and kernel_problem(config, kernel, operation.dilations) is None
 
 
 def _check_pads(pads: tuple[int, ...]) -> None:

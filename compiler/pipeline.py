@@ -24,9 +24,9 @@ from npukit.compiler.passes.emit import EmitPass
 from npukit.compiler.passes.fold import FoldPass
 from npukit.compiler.passes.fuse import FusePass
 from npukit.compiler.passes.interleave import InterleavePass
-from npukit.compiler.passes.judge import JudgePass
 from npukit.compiler.passes.legalise import LegalisePass
 from npukit.compiler.passes.schedule import SchedulePass
+from npukit.compiler.passes.validate import ValidatePass
 from npukit.compiler.search import Search, search_on
 from npukit.compiler.strategy import LEVELS, back_end, first_that_fits
 from npukit.compiler.tasks import Allocation, Plan
@@ -124,7 +124,7 @@ def compile_model(
         config: what to compile for.
         shapes: of inputs that the model leaves open.
         stop_after: the last pass whose result is wanted; of those after `fold`, the ones behind it run as well, because
-            they decide which strategy fits. Only the last pass, `judge`, examines the programs.
+            they decide which strategy fits. Only the last pass, `validate`, examines the programs.
         progress: gets the name of each pass as it begins.
         min_macs: subgraphs of fewer multiply-accumulates stay in ONNX Runtime.
         all_nodes: fail when a node stays, other than quantisers at the edge.
@@ -203,7 +203,7 @@ def front_end(
 
 
 _PLAIN = CostModel(NpuConfig())
-_BACK = tuple(one.name for one in (*back_end(_PLAIN, LEVELS[0][0]), JudgePass()))
+_BACK = tuple(one.name for one in (*back_end(_PLAIN, LEVELS[0][0]), ValidatePass()))
 PASSES: tuple[str, ...] = (*(one.name for one in front_end(_PLAIN.config, {}, 0, False)), *_BACK)
 """Names of the passes, in their order. Those behind `fold` run for each graph, and up to `emit` again under another
 strategy where a program does not fit, or may be faster."""
@@ -223,9 +223,9 @@ def _compile(
         result.seconds = run.seconds
         if stop_after == one.name:
             return result
-    last = JudgePass.name if stop_after is None else stop_after
+    last = ValidatePass.name if stop_after is None else stop_after
     wanted = _BACK[: _BACK.index(last) + 1]
-    stages = [_back_end(cost, graph, optimize, search, run, JudgePass.name in wanted) for graph in made]
+    stages = [_back_end(cost, graph, optimize, search, run, ValidatePass.name in wanted) for graph in made]
     for name in wanted:
         result.stages[name] = tuple(one[name] for one in stages)
         with run.timed(name):  # where there is no subgraph, nothing has told of it yet
@@ -237,13 +237,13 @@ def _compile(
 
 
 def _back_end(
-    cost: CostModel, graph: Graph, optimize: int, search: Search, run: PassRunner, judged: bool
+    cost: CostModel, graph: Graph, optimize: int, search: Search, run: PassRunner, validated: bool
 ) -> Mapping[str, object]:
     """What each pass behind `fold` makes of a graph. How much is kept on chip and interleaved depends on what the
     allocation makes of it."""
     fitted = first_that_fits(cost, graph, optimize, run)
     if optimize == 2:
         fitted = search_on(cost, graph, fitted, search, run)
-    if not judged:
+    if not validated:
         return fitted.stages
-    return {**fitted.stages, JudgePass.name: run(JudgePass(), fitted.program)}
+    return {**fitted.stages, ValidatePass.name: run(ValidatePass(), fitted.program)}

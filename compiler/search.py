@@ -1,4 +1,4 @@
-"""Level 2: search with the timing simulator as judge, first for each convolution's tiles, then over strategies.
+"""Level 2: search, measured by the timing simulator, first for each convolution's tiles, then over strategies.
 
 The estimate says which tilings are worth a try, and each of them is measured with the layer alone. What was measured,
 in this run or another one that was cut short, is not measured again.

@@ -23,23 +23,26 @@ __all__ = ["LEVELS", "Fitted", "Strategy", "back_end", "first_that_fits", "fit"]
 class Strategy:
     """keep: share of memory for kept buffers. rooms: shares that may be in use, of which the first that fits is taken;
     0 for the plan's own order. fuse: layers computed together. resident: share of ACT for tensors that stay on chip
-    from layer to layer."""
+    from layer to layer. compact: words as low as can be, in place of those that rested longest."""
 
     keep: float
     rooms: tuple[float, ...] = (0.0,)
     fuse: bool = True
     resident: float = 0.0
+    compact: bool = False
 
 
+_LAST = Strategy(0.0, fuse=False, compact=True)
+"""Where memory is so small that nothing else fits."""
 _ROOMS = (0.6, 0.54, 0.66, 0.48, 0.4, 0.0)
 """Whether banks have gaps of the right size when tasks come in another order is nearly chance, and a try is cheap."""
 
 
 LEVELS: dict[int, tuple[Strategy, ...]] = {
-    0: tuple(Strategy(keep, fuse=False) for keep in (0.5, 0.25, 0.0)),
+    0: (*(Strategy(keep, fuse=False) for keep in (0.5, 0.25, 0.0)), _LAST),
     1: (
         Strategy(0.5, _ROOMS, resident=0.35), Strategy(0.5, _ROOMS), Strategy(0.25), Strategy(0.25, fuse=False),
-        Strategy(0.0, fuse=False),
+        Strategy(0.0, fuse=False), _LAST,
     ),
 }  # fmt: skip
 """What each level of optimisation tries in turn until the allocation succeeds; level 2 searches on from level 1."""
@@ -62,7 +65,7 @@ def back_end(
         FusePass(config, strategy.fuse),
         SchedulePass(cost, strategy.keep, strategy.resident, tilings or {}),
         InterleavePass(cost, room),
-        AllocatePass(config),
+        AllocatePass(config, strategy.compact),
         EmitPass(config),
     )
 

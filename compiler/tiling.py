@@ -59,8 +59,8 @@ def parts(total: int, most: int) -> list[tuple[int, int]]:
 
 def kernel_problem(config: NpuConfig, kernel: tuple[int, int], dilations: tuple[int, int] = (1, 1)) -> str | None:
     """Why not even one output word of a convolution can be computed, or None."""
-    if max(kernel) > MAX_KERNEL:
-        return f"kernel {kernel[0]}x{kernel[1]} exceeds {MAX_KERNEL}"
+    if kernel[0] > MAX_KERNEL:
+        return f"kernel {kernel[0]}x{kernel[1]} has more than {MAX_KERNEL} rows"
     if kernel[1] * config.array > config.wgt_depth:
         return f"a kernel row of {kernel[1]} tiles does not fit in wgt_depth {config.wgt_depth}"
     window = ((kernel[0] - 1) * dilations[0] + 1) * ((kernel[1] - 1) * dilations[1] + 1)

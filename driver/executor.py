@@ -112,8 +112,9 @@ class Executor:
     """A compiled model on a device, which it may share with others; threads may share the executor.
 
     `expose` names tensors of the host's part to show in captures; `providers` are ONNX Runtime's for that part; the
-    judge holds the programs to `limits`, and does not look at them if these are None (see `LoadedProgram`); `look`: let
-    ONNX Runtime see each host part in another process first, which a part of a model that it has seen does not need.
+    validator holds the programs to `limits`, and does not look at them if these are None (see `LoadedProgram`); `look`:
+    let ONNX Runtime see each host part in another process first, which a part of a model that it has seen does not
+    need.
     """
 
     def __init__(

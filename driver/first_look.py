@@ -10,9 +10,9 @@ from typing import Any
 import onnx
 import onnxruntime
 from npukit.driver.apart import Crash, run_apart
-from npukit.driver.host import HostError, open_session, session_options
+from npukit.driver.host import HostError, open_session, output_values, session_options
 
-__all__ = ["CrashError", "first_look", "layout_look", "optimise"]
+__all__ = ["CrashError", "first_look", "layout_look", "optimise", "shapes_look"]
 
 _LAYOUT = "com.microsoft.nchwc"
 """The domain of operators for which ONNX Runtime puts channels in blocks."""
@@ -44,22 +44,31 @@ def layout_look(model: onnx.ModelProto) -> dict[str, str]:
     return _look(_layout_look, model)
 
 
-def _look(work: Any, model: onnx.ModelProto) -> dict[str, str]:
+def shapes_look(model: onnx.ModelProto) -> dict[str, tuple[int, list[int | str | None]]]:
+    """Tensor name -> element type and shape, as ONNX Runtime infers them: it knows operators that ONNX does not.
+
+    Raises:
+        HostError, CrashError: as above.
+    """
+    return _look(_shapes_look, model)
+
+
+def _look(work: Any, model: onnx.ModelProto) -> dict[str, Any]:
     try:
         answer = run_apart(work, model)
     except Crash as crash:
         raise CrashError(f"ONNX Runtime crashes on the model ({crash})") from None
     if answer["error"] is not None:
         raise HostError(answer["error"])
-    return answer["operators"]
+    return answer["found"]
 
 
-def _answer(find: Callable[[], dict[str, str]]) -> dict[str, Any]:
+def _answer(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What the other process answers: what it finds, or why ONNX Runtime refuses the model."""
     try:
-        return {"operators": find(), "error": None}
+        return {"found": find(), "error": None}
     except HostError as error:
-        return {"operators": {}, "error": str(error)}
+        return {"found": {}, "error": str(error)}
 
 
 def _first_look(model: onnx.ModelProto, folder: Path) -> dict[str, Any]:
@@ -68,6 +77,22 @@ def _first_look(model: onnx.ModelProto, folder: Path) -> dict[str, Any]:
 
 def _layout_look(model: onnx.ModelProto, folder: Path) -> dict[str, Any]:
     return _answer(lambda: _computations(model, folder))
+
+
+def _shapes_look(model: onnx.ModelProto, folder: Path) -> dict[str, Any]:
+    return _answer(lambda: _shapes(model))
+
+
+def _shapes(model: onnx.ModelProto) -> dict[str, Any]:
+    outputs = {value.name for value in model.graph.output}
+    names = (name for node in model.graph.node for name in node.output if name and name not in outputs)
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    options = session_options()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = open_session(model, options)
+    kinds = output_values(session)
+    shapes = {output.name: output.shape for output in session.get_outputs()}
+    return {name: [value.type.tensor_type.elem_type, shapes[name]] for name, value in kinds.items()}
 
 
 def _computations(model: onnx.ModelProto, folder: Path) -> dict[str, str]:

@@ -65,7 +65,8 @@ def check_input_memory(inputs: Sequence[onnx.ValueInfoProto], limits: Limits) ->
 
 
 def check_program_memory(programs: Iterable[Program], limits: Limits) -> None:
-    """Hold the programs of a model, which are on the device together, to a limit. The judge looks at each by itself.
+    """Hold the programs of a model, which are on the device together, to a limit. The validator looks at each by
+    itself.
 
     Raises:
         GraphError: when they take more host memory all together.

@@ -19,6 +19,7 @@ __all__ = [
     "oracle_problem",
     "output_values",
     "overridable",
+    "quantises",
     "quantized_tensors",
     "reference_model",
     "run_session",
@@ -119,15 +120,22 @@ def names_used(node: onnx.NodeProto) -> Iterator[str]:
                 yield from names_used(inner)
 
 
+def quantises(node: onnx.NodeProto) -> bool:
+    """Whether a node writes numbers that it has quantised: a QuantizeLinear, or one of ONNX Runtime's operators on
+    integers."""
+    return node.op_type in ("QuantizeLinear", "QGemm") or node.op_type.startswith("QLinear")
+
+
 def quantized_tensors(model: onnx.ModelProto) -> list[str]:
-    """Names of the activations that QuantizeLinear nodes write, in graph order, and that some output depends on."""
+    """Names of the activations that QuantizeLinear nodes and operators on integers write, in graph order, and that some
+    output depends on."""
     needed = {value.name for value in model.graph.output}
     found = []
     for node in reversed(model.graph.node):
         if needed.isdisjoint(node.output):
             continue
         needed.update(names_used(node))
-        if node.op_type == "QuantizeLinear":
+        if quantises(node):
             found.append(node.output[0])
     return found[::-1]
 

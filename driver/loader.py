@@ -11,7 +11,7 @@ from npukit.isa.place import Place
 from npukit.isa.program import Program, TensorInfo
 from npukit.isa.registers import ControlBit, address_of
 from npukit.sim.bfloat16 import narrow, widen
-from npukit.sim.judge import judge_program, refuse
+from npukit.sim.validator import refuse, validate_program
 from numpy.typing import NDArray
 
 __all__ = ["LoadedProgram", "RunRecord", "from_machine"]
@@ -30,15 +30,15 @@ class RunRecord:
 class LoadedProgram:
     """A program in a device's memory from `address` (a multiple of 4096) to `end`.
 
-    The judge examines it first, and holds it to `limits`; None is for what the compiler has made in this process, which
-    has been judged.
+    The validator examines it first, and holds it to `limits`; None is for what the compiler has made in this process,
+    which has been validated.
 
     It is written there when the object is made, and `run` runs what lies there. Where somebody else may have written
     to that memory since, who runs it has the device alone and calls `load` first, as `Executor` does.
 
     Raises:
         DeviceError: when the program is for another configuration, or does not fit.
-        JudgeError: when it breaks the machine's rules, or takes more cycles than the limit.
+        ValidationError: when it breaks the machine's rules, or takes more cycles than the limit.
         ValueError: when the address is not a multiple of 4096.
     """
 
@@ -50,7 +50,7 @@ class LoadedProgram:
             )
         place = Place.of(program, address)
         if limits is not None:
-            refuse(judge_program(program, limits))
+            refuse(validate_program(program, limits))
         self.device = device
         self.program = program
         self.base, self.limit, self.code_address, self.end = place.base, place.limit, place.code_address, place.end

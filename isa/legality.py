@@ -1,6 +1,6 @@
 """Which instructions are legal by themselves: modes that a configuration has, whatever else a program holds.
 
-The judge refuses a program with any other. Addresses are not looked at here: whether an operand stays in its
+The validator refuses a program with any other. Addresses are not looked at here: whether an operand stays in its
 bank or in DRAM follows from its loops.
 """
 

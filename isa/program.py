@@ -4,7 +4,8 @@ File: magic, version (4 bytes), SHA-256 of all that follows, length of the JSON 
 head, instructions, constants. Reading one parses JSON and bytes; nothing in it is ever executed.
 
 A head is read against its schema: whatever it holds, it is refused, or every index in it is one of something that is
-there, every box lies in its tensor, and every tensor in DRAM. That the instructions are legal is the judge's matter.
+there, every box lies in its tensor, and every tensor in DRAM. That the instructions are legal is the validator's
+matter.
 """
 
 import hashlib
@@ -163,8 +164,8 @@ class Program:
 
     @property
     def host_bytes(self) -> int:
-        """Bytes of host memory that running it takes at most, roughly: for its DRAM, what the judge keeps of it, and
-        its instructions and tensors on their way in and out."""
+        """Bytes of host memory that running it takes at most, roughly: for its DRAM, what the validator keeps of it,
+        and its instructions and tensors on their way in and out."""
         config = self.config
         words = self.dram_bytes // config.word_bytes
         found = 2 * self.dram_bytes + 8 * words  # a device's memory grows by doubling; a writer and a reader
@@ -242,7 +243,7 @@ _MOST_HEAD = 1 << 25
 _INDEX_BYTES = 48
 """Host memory for each element of a tensor's image while it is put in order."""
 _INSTRUCTION_BYTES = 3000
-"""Host memory for each instruction while the judge looks at the program."""
+"""Host memory for each instruction while the validator looks at the program."""
 _MOST_INSTRUCTIONS = 1 << 20
 """Of a program; decoding them takes a minute or two."""
 _MOST_DIMS = 16

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from npukit.compiled import CompiledModel, compile
     from npukit.isa.config import PRESETS, ConfigError, NpuConfig
     from npukit.loaded import LoadedModel, load
+    from npukit.quantisation import quantize
     from npukit.session import Session
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "__version__",
     "compile",
     "load",
+    "quantize",
 ]
 
 __version__ = "0.1.0"
@@ -33,6 +35,7 @@ _MODULES = {
     "compile": "npukit.compiled",
     "LoadedModel": "npukit.loaded",
     "load": "npukit.loaded",
+    "quantize": "npukit.quantisation",
     "Session": "npukit.session",
 }
 

@@ -9,8 +9,8 @@ from time import perf_counter
 import onnx
 
 from npukit.cache import cache_path
-from npukit.compiler.frontends.onnx.artifact import Offload, offload_of
-from npukit.compiler.frontends.onnx.partitioned import Partition
+from npukit.compiler.frontends.onnx.artifact import offload_of
+from npukit.compiler.frontends.onnx.offload import Offload
 from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.search import Search
 from npukit.driver.executor import ArtifactError, programs_of
@@ -23,8 +23,8 @@ from npukit.isa.place import Place
 from npukit.isa.program import Program
 from npukit.npufile import read_model, write_artifact
 from npukit.sim.dram import AnyDram, DramModel
-from npukit.sim.judge import judge_program, refuse
 from npukit.sim.timing import Schedule, simulate_timing
+from npukit.sim.validator import refuse, validate_program
 
 __all__ = ["CompiledModel", "cached_search", "compile", "staying_nodes"]
 
@@ -53,7 +53,7 @@ class CompiledModel:
     seconds: float = 0.0
 
     @property
-    def offload(self) -> Partition | Offload:
+    def offload(self) -> Offload:
         """What runs on the device, and why the rest does not."""
         return self.compilation.partition if self.compilation else offload_of(self.artifact, self.programs)
 
@@ -88,7 +88,7 @@ def compile(
     dram: AnyDram | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> CompiledModel:
-    """Compile a model, or take a compiled one, or a program, whose programs the judge then examines.
+    """Compile a model, or take a compiled one, or a program, whose programs the validator then examines.
 
     Args:
         model: path, bytes or proto.
@@ -103,7 +103,7 @@ def compile(
         limits: memory and cycles that a compiled model's programs may ask for.
 
     Raises:
-        ConfigError, CompileError, ArtifactError, JudgeError, UsageError: each with one clear sentence.
+        ConfigError, CompileError, ArtifactError, ValidationError, UsageError: each with one clear sentence.
     """
     start = perf_counter()
     proto = read_model(model)
@@ -122,7 +122,7 @@ def compile(
         except GraphError as error:
             raise UsageError(str(error)) from None
         for program in programs.values():
-            refuse(judge_program(program, limits))
+            refuse(validate_program(program, limits))
         return CompiledModel(proto, found, programs, None, perf_counter() - start)
     found = wanted or NpuConfig()
     compilation = compile_model(

@@ -9,7 +9,7 @@ from npukit.hw.toolchain import ToolError
 from npukit.isa.config import ConfigError
 from npukit.isa.instructions import InstructionError
 from npukit.isa.program import ProgramError
-from npukit.sim.judge import JudgeError
+from npukit.sim.validator import ValidationError
 
 __all__ = ["TOOL_ERRORS", "USER_ERRORS", "UsageError"]
 
@@ -24,7 +24,7 @@ USER_ERRORS = (
     ConfigError,
     InputError,
     InstructionError,
-    JudgeError,
+    ValidationError,
     ProgramError,
     UsageError,
 )

@@ -140,7 +140,7 @@ def load(
         raise UsageError(f"the device has the memory {behind}, not {options.dram}: leave dram out")
     dram: AnyDram = options.dram or behind or DramModel()
     shown = frozenset({*quantized_tensors(compiled.artifact), *_program_inputs(compiled.artifact)})
-    # judged by `compile`, or made by the compiler, which has let ONNX Runtime see the model
+    # validated by `compile`, or made by the compiler, which has let ONNX Runtime see the model
     executor = Executor(
         compiled.artifact, device, shown if capture else frozenset(), providers, None,
         look=compiled.compilation is None,

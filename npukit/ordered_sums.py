@@ -28,6 +28,7 @@ from npukit.compiler.ir.operations import (
     TensorOperation,
     Window,
 )
+from npukit.compiler.ir.tensor import four_dimensions, in_nchw, nchw_axis
 from npukit.compiler.tiling import average_window
 from npukit.isa.config import NpuConfig
 from npukit.sim.bfloat16 import add, canonical, clamp, multiply, narrow, widen
@@ -139,11 +140,10 @@ def _elementwise(
 
 
 def _constant(graph: Graph, operation: Elementwise, name: str) -> Floats:
-    """A constant operand, NCHW: dimensions that it lacks come first, and a matrix is of images of one element."""
+    """A constant operand, NCHW: dimensions that it lacks come first."""
     values = _rounded(graph, name)
-    dimensions = len(graph.tensors[operation.output].shape)
-    values = values.reshape((1,) * (dimensions - values.ndim) + values.shape)
-    return values.reshape(values.shape + (1,) * (4 - dimensions))
+    missing = len(graph.tensors[operation.output].shape) - values.ndim
+    return values.reshape(four_dimensions((1,) * missing + values.shape))
 
 
 def _maximum(
@@ -214,20 +214,22 @@ def _pad(
 
 
 def _sides(operation: Pad, x: Floats) -> list[tuple[int, int, int]]:
-    return [*zip(operation.before, x.shape, operation.after, strict=True)]
+    return [*zip(in_nchw(operation.before, 0), x.shape, in_nchw(operation.after, 0), strict=True)]
 
 
 def _slice(
     config: NpuConfig, graph: Graph, operation: Slice, inputs: Mapping[str, Floats], shape: tuple[int, ...]
 ) -> Floats:
-    part = tuple(slice(start, start + size) for start, size in zip(operation.starts, shape, strict=True))
+    starts = in_nchw(operation.starts, 0)
+    part = tuple(slice(start, start + size) for start, size in zip(starts, shape, strict=True))
     return inputs[operation.input][part]
 
 
 def _concatenation(
     config: NpuConfig, graph: Graph, operation: Concatenation, inputs: Mapping[str, Floats], shape: tuple[int, ...]
 ) -> Floats:
-    return np.concatenate([inputs[name] for name in operation.inputs], axis=operation.axis)
+    axis = nchw_axis(operation.axis, len(graph.tensors[operation.output].shape))
+    return np.concatenate([inputs[name] for name in operation.inputs], axis=axis)
 
 
 def _dilate(

@@ -12,8 +12,7 @@ import onnx
 from numpy.typing import NDArray
 
 from npukit.compiled import compile
-from npukit.compiler.frontends.onnx.artifact import Offload
-from npukit.compiler.frontends.onnx.partitioned import Partition
+from npukit.compiler.frontends.onnx.offload import Offload
 from npukit.compiler.pipeline import Compilation
 from npukit.compiler.search import Search
 from npukit.devices import DeviceOptions, device_names
@@ -52,11 +51,11 @@ class Session:
         optimize: how much the compiler tries: 0, 1 or 2; results are the same. search: at 2, where it keeps what it
             measures; by default the user's cache.
         vcd, vcd_cycles: a waveform file of the RTL, and the first and last cycle in it.
-        limits: memory and cycles that a compiled model's programs may ask for; the judge examines them before anything
-            is made for them. Of a model that is compiled here, its inputs are held to them.
+        limits: memory and cycles that a compiled model's programs may ask for; the validator examines them before
+            anything is made for them. Of a model that is compiled here, its inputs are held to them.
 
     Raises:
-        ConfigError, CompileError, ArtifactError, JudgeError, UsageError: each with one clear sentence.
+        ConfigError, CompileError, ArtifactError, ValidationError, UsageError: each with one clear sentence.
     """
 
     def __init__(
@@ -175,7 +174,7 @@ class Session:
         return self.compiled.simulate(self.dram)
 
     @property
-    def offload(self) -> Partition | Offload:
+    def offload(self) -> Offload:
         """What runs on the device, and why the rest does not."""
         return self.compiled.offload
 

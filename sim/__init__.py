@@ -1,3 +1,3 @@
-"""The functional and the timing simulator, and the judge of programs."""
+"""The functional and the timing simulator, and the validator of programs."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Which words an instruction touches: one statement for the functional simulator and the judge."""
+"""Which words an instruction touches: one statement for the functional simulator and the validator."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

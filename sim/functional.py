@@ -1,7 +1,7 @@
 """What each instruction does to the memories: the functional half of the simulator.
 
 Timing never enters here, and values never enter `timing.py`. Instructions execute in program order,
-which is a legal order for every program that the judge accepts.
+which is a legal order for every program that the validator accepts.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Mutated ONNX models: what ONNX Runtime runs, the kit runs with equal results, or refuses with a reason.
 
 `mutate_model` changes a valid model in one to three places that mean something (attributes, initializers, scales, zero
-points, shapes, types, edges, operators, versions), `mutate_bytes` its file anywhere. `judge_model` says what becomes of
-one. `python tests/fuzz.py --only models` does so with many, in processes that are watched.
+points, shapes, types, edges, operators, versions), `mutate_bytes` its file anywhere. `examine_model` says what becomes
+of one. `python tests/fuzz.py --only models` does so with many, in processes that are watched.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 __all__ = [
-    "BAD", "CONFIGS", "MUTATIONS", "Judgement", "Verdict", "base_model", "judge_bytes", "judge_model",
+    "BAD", "CONFIGS", "MUTATIONS", "Examination", "Verdict", "base_model", "examine_bytes", "examine_model",
     "mutate_bytes", "mutate_model",
 ]  # fmt: skip
 
@@ -39,7 +39,7 @@ BAD = frozenset({Verdict.KIT_ALONE, Verdict.DIFFER, Verdict.TRACEBACK})
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Examination:
     """A verdict, and the reason, the first difference or the error."""
 
     verdict: Verdict
@@ -430,7 +430,7 @@ def mutate_bytes(rng: Generator, data: bytes) -> bytes:
     return bytes(found)
 
 
-# ---- judging
+# ---- examining
 
 
 def _random_inputs(rng: Generator, session: Any) -> dict[str, NDArray]:
@@ -447,21 +447,21 @@ def _random_inputs(rng: Generator, session: Any) -> dict[str, NDArray]:
     return inputs
 
 
-def judge_bytes(data: bytes, config: Any, seed: int = 0) -> Judgement:
-    """`judge_model` of a model file's contents."""
-    return _judge(data, config, seed)
+def examine_bytes(data: bytes, config: Any, seed: int = 0) -> Examination:
+    """`examine_model` of a model file's contents."""
+    return _examine(data, config, seed)
 
 
-def judge_model(model: onnx.ModelProto, config: Any, seed: int = 0) -> Judgement:
+def examine_model(model: onnx.ModelProto, config: Any, seed: int = 0) -> Examination:
     """What becomes of a model on a configuration, with random inputs of that seed.
 
     The kit's outputs and every quantised tensor have to equal those of ONNX Runtime's reference, and its outputs those
     of the model as it is, where ONNX Runtime itself gives the same for both.
     """
-    return _judge(model, config, seed)
+    return _examine(model, config, seed)
 
 
-def _judge(model: onnx.ModelProto | bytes, config: Any, seed: int) -> Judgement:
+def _examine(model: onnx.ModelProto | bytes, config: Any, seed: int) -> Examination:
     from npukit.compiler.frontends.onnx.bfloat16_models import without_bfloat16
     from npukit.driver.host import HostError, run_session
 
@@ -483,9 +483,9 @@ def _judge(model: onnx.ModelProto | bytes, config: Any, seed: int) -> Judgement:
         while place is not None and place.tb_next is not None:
             place = place.tb_next
         where = f"{Path(place.tb_frame.f_code.co_filename).name}:{place.tb_lineno}" if place is not None else "?"
-        return Judgement(Verdict.TRACEBACK, f"{type(error).__name__} in {where}: {error}")
+        return Examination(Verdict.TRACEBACK, f"{type(error).__name__} in {where}: {error}")
     if reason and "\n" in reason:
-        return Judgement(Verdict.TRACEBACK, f"an error of several lines: {reason}")
+        return Examination(Verdict.TRACEBACK, f"an error of several lines: {reason}")
     try:
         proto = onnx.load_model_from_string(model) if isinstance(model, bytes) else model
         plain = _open_plain(without_bfloat16(proto))
@@ -494,30 +494,30 @@ def _judge(model: onnx.ModelProto | bytes, config: Any, seed: int) -> Judgement:
         expected = run_session(plain, [value.name for value in plain.get_outputs()], inputs)
     except Exception as error:  # ONNX Runtime's, or protobuf's
         if reason:
-            return Judgement(Verdict.BOTH_REFUSE, reason)
+            return Examination(Verdict.BOTH_REFUSE, reason)
         if not isinstance(error, HostError):
-            return Judgement(Verdict.TRACEBACK, f"in the judge: {type(error).__name__}: {error}")
-        return Judgement(Verdict.KIT_ALONE, str(error))
+            return Examination(Verdict.TRACEBACK, f"in the validator: {type(error).__name__}: {error}")
+        return Examination(Verdict.KIT_ALONE, str(error))
     if reason:
-        return Judgement(Verdict.KIT_REFUSES, reason)
+        return Examination(Verdict.KIT_REFUSES, reason)
     assert session.compilation is not None
     oracle = Oracle(session.compilation.source)
     try:
         found = compare(session, oracle, inputs, outputs)
     except HostError:  # it stops at a node that leads nowhere
         same = all(_same(want, outputs[name]) for name, want in expected.items())
-        return Judgement(Verdict.AGREE if same else Verdict.DIFFER, "without nodes that lead nowhere")
+        return Examination(Verdict.AGREE if same else Verdict.DIFFER, "without nodes that lead nowhere")
     if found.mismatches:
-        return Judgement(Verdict.DIFFER, str(found.first_mismatch))
+        return Examination(Verdict.DIFFER, str(found.first_mismatch))
     if found.tensors != found.tensors_total:
-        return Judgement(Verdict.DIFFER, f"{found.tensors} of {found.tensors_total} quantised tensors compared")
+        return Examination(Verdict.DIFFER, f"{found.tensors} of {found.tensors_total} quantised tensors compared")
     for name, want in expected.items():
         got = outputs[name]
         if want.shape != got.shape or want.dtype != got.dtype:
-            return Judgement(Verdict.DIFFER, f"{name}: {want.dtype}{want.shape} is {got.dtype}{got.shape}")
+            return Examination(Verdict.DIFFER, f"{name}: {want.dtype}{want.shape} is {got.dtype}{got.shape}")
         if _same(want, oracle.last[name]) and not _same(want, got):
-            return Judgement(Verdict.DIFFER, f"{name}, without other outputs")
-    return Judgement(Verdict.AGREE)
+            return Examination(Verdict.DIFFER, f"{name}, without other outputs")
+    return Examination(Verdict.AGREE)
 
 
 def _open_plain(model: onnx.ModelProto) -> Any:

@@ -178,14 +178,14 @@ class Graph:
     # ---- operators
 
     def conv(
-        self, x: Quantized, channels: int, kernel: int | tuple[int, int] = 3, *, bias: bool = True,
+        self, x: Quantized, channels: int, kernel: int | tuple[int, ...] = 3, *, bias: bool = True,
         relu: bool = False, zero_point: int | None = None, per_channel: bool = True, value: str | None = None,
-        scale: float | None = None, weight_zero: int | None = None, clip: tuple[float, float] | None = None,
-        **attributes: Any,
+        scale: float | None = None, weight_zero: int | None = None, rare: bool = False,
+        clip: tuple[float, float] | None = None, **attributes: Any,
     ) -> Quantized:  # fmt: skip
         """A quantised convolution; `value` is the float input where x is dequantised already.
 
-        `weight_zero`: uint8 weights with that zero point.
+        `weight_zero`: uint8 weights with that zero point; `rare`: few of them are 128 or more from it.
         """
         size = kernel if isinstance(kernel, tuple) else (kernel, kernel)
         inner = self.shape(x.name)[1] // attributes.get("group", 1)
@@ -194,6 +194,9 @@ class Graph:
             values = self.random_weights(shape)
         else:
             values = self.random.integers(0, 256, shape).astype(np.uint8)
+            if rare:
+                near = np.clip(weight_zero + self.random.integers(-100, 101, shape), 0, 255)
+                values = np.where(self.random.random(shape) < 0.01, values, near).astype(np.uint8)
         scales = self.random.uniform(0.002, 0.02, channels if per_channel else ()).astype(np.float32)
         names = [value or self.dequantize(x), self.weights(values, scales, weight_zero or 0)]
         if bias:
@@ -205,7 +208,7 @@ class Graph:
             zero_point = -128 if self.dtype is np.int8 else 0
         if clip is not None:
             result = self.node("Clip", [result, *(self.constant(np.float32(limit), "limit") for limit in clip)])
-        spread = x.scale * float(np.mean(scales)) * _SPREAD * self._weight_spread * np.sqrt(inner * size[0] * size[1])
+        spread = x.scale * float(np.mean(scales)) * _SPREAD * self._weight_spread * np.sqrt(inner * np.prod(size))
         unit = float(np.asarray(scales).reshape(-1)[0])
         return self.quantize(result, self.tied(scale or spread / 60, x.scale, unit), zero_point)
 
@@ -240,7 +243,7 @@ class Graph:
         """A quantised function of each element."""
         return self.quantize(self.node(op, [self.dequantize(x)], **attributes), scale)
 
-    def average(self, x: Quantized, kernel: tuple[int, int], scale: float, **attributes: Any) -> Quantized:
+    def average(self, x: Quantized, kernel: tuple[int, ...], scale: float, **attributes: Any) -> Quantized:
         """A quantised average pooling."""
         result = self.node("AveragePool", [self.dequantize(x)], kernel_shape=list(kernel), **attributes)
         return self.quantize(result, scale)
@@ -273,7 +276,7 @@ class Graph:
         wanted = x.scale * 0.01 * _SPREAD * self._weight_spread * np.sqrt(inner) / 60
         return self.quantize(result, self.tied(wanted, x.scale, 0.01))
 
-    def maxpool(self, x: Quantized, kernel: int | tuple[int, int], **attributes: Any) -> Quantized:
+    def maxpool(self, x: Quantized, kernel: int | tuple[int, ...], **attributes: Any) -> Quantized:
         """A max pooling between equal quantisers."""
         size = kernel if isinstance(kernel, tuple) else (kernel, kernel)
         result = self.node("MaxPool", [self.dequantize(x)], kernel_shape=list(size), **attributes)
@@ -300,8 +303,9 @@ class Graph:
         transposed: bool = True,
         bias: bool = True,
         per_channel: bool = False,
+        beta: float = 1.0,
     ) -> Quantized:
-        """A quantised Gemm with constant weights."""
+        """A quantised Gemm with constant weights, whose bias counts `beta` times."""
         inner = self.shape(x.name)[1]
         shape, axis = ((features, inner), 0) if transposed else ((inner, features), 1)
         values = self.random_weights(shape)
@@ -310,7 +314,8 @@ class Graph:
         if bias:
             terms = self.random.integers(-3000, 3000, features).astype(np.int32)
             names.append(self.bias(terms, np.float32(x.scale) * scales))
-        result = self.node("Gemm", names, transB=int(transposed))
+        more: dict[str, Any] = {} if beta == 1 else {"beta": beta}
+        result = self.node("Gemm", names, transB=int(transposed), **more)
         wanted = x.scale * float(np.mean(scales)) * _SPREAD * self._weight_spread * np.sqrt(inner) / 60
         return self.quantize(result, self.tied(wanted, x.scale, float(np.asarray(scales).reshape(-1)[0])))
 
@@ -356,7 +361,7 @@ def agree(
     runs: int = 1,
     inputs: Mapping[str, NDArray] | None = None,
 ) -> tuple[Session, Comparison]:
-    """Compile (the judge examines each program), run, and compare every quantised tensor with ONNX Runtime.
+    """Compile (the validator examines each program), run, and compare every quantised tensor with ONNX Runtime.
 
     `stays`: operators that may stay in ONNX Runtime.
     """

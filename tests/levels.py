@@ -1,6 +1,6 @@
 """Random graphs at every level of optimisation on random configurations: always the bits of ONNX Runtime.
 
-`make levels`: minutes to an hour. The judge looks at every program, as in each compilation. Exit code 1 when
+`make levels`: minutes to an hour. The validator looks at every program, as in each compilation. Exit code 1 when
 anything differs or does not compile.
 """
 

@@ -250,6 +250,7 @@ def main() -> int:
     good = [
         _convolutions(options.seed, options.cases),
         _graphs(options.seed, options.cases),
+        _integer(options.seed, options.cases // 2),
         _staying(options.seed, options.cases),
     ]
     return 0 if all(good) else 1
@@ -275,6 +276,30 @@ def _graphs(seed: int, cases: int) -> bool:
         print(f"never seen: {', '.join(missing)}")
     print("accepted: " + ", ".join(f"{name} {count}" for name, count in sorted(report.accepted.items())))
     print("refused: " + ", ".join(f"{name} {count}" for name, count in sorted(report.refused.items())))
+    return not report.failures and report.share >= 0.9 and not missing
+
+
+def run_integer(seed: int, cases: int, progress: Callable[[int], None] = lambda _: None) -> "GraphReport":
+    """Random graphs in the QOperator form."""
+    from random_graphs import build_graph, in_integer_operators, run_graphs
+
+    return run_graphs(seed, cases, CONFIGS, progress, lambda number: in_integer_operators(build_graph(number)))
+
+
+def _integer(seed: int, cases: int) -> bool:
+    """Graphs of integer operators; what they showed, on one line."""
+    from random_graphs import INTEGER_OPERATORS
+
+    report = run_integer(seed, cases)
+    for failure in report.failures[:10]:
+        print(failure)
+    print(
+        f"seed {seed}: {report.cases} of {cases} graphs of integer operators, {report.mismatches} mismatches in "
+        f"{report.elements} elements, {100 * report.share:.2f} % of {report.macs_total} MACs on the accelerator"
+    )
+    missing = sorted(INTEGER_OPERATORS - set(report.accepted)) if cases >= 500 else []
+    if missing:
+        print(f"never seen: {', '.join(missing)}")
     return not report.failures and report.share >= 0.9 and not missing
 
 

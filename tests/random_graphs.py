@@ -3,19 +3,23 @@
 Some of a graph's nodes break a constraint, so that they stay in ONNX Runtime, and cut it into several programs.
 """
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import onnx
 from graphs import Graph, Quantized, inputs_of
+from npukit.driver.first_look import optimise
 from npukit.isa.config import NpuConfig
+from onnx import helper
 
 from npukit.compare import Oracle, compare
 from npukit.session import Session
 
-__all__ = ["OPERATORS", "GraphReport", "build_graph", "run_graphs"]
+__all__ = ["INTEGER_OPERATORS", "OPERATORS", "GraphReport", "build_graph", "in_integer_operators", "run_graphs"]
 
 UNARY = (
     "Relu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu", "Elu", "Exp", "Abs", "Neg", "Softplus", "Erf",
@@ -76,7 +80,7 @@ def _conv(make: _Maker) -> None:
         out = group * make.pick(1, 2, 3)
     options: dict = {"bias": make.chance(0.7), "per_channel": make.chance(0.6), "relu": make.chance(0.3)}
     if make.graph.dtype is np.uint8 and make.chance(0.4):
-        options["weight_zero"] = make.pick(0, 1, 120, 128, 255)
+        options |= {"weight_zero": make.pick(0, 1, 120, 128, 255), "rare": make.chance(0.6)}
         options["per_channel"] = False
     make.keep(make.graph.conv(x, out, kernel, group=group, **options, **attributes), x)
 
@@ -247,8 +251,9 @@ def _product(make: _Maker) -> None:
     if make.chance(0.5):
         make.keep(make.graph.matmul(flat, features), x)
     else:
-        transposed = make.chance(0.5)
-        make.keep(make.graph.gemm(flat, features, transposed=transposed, bias=make.chance(0.7)), x)
+        transposed, bias = make.chance(0.5), make.chance(0.7)
+        beta = 0.5 if make.chance(0.15) else 1.0  # with a bias, then it stays
+        make.keep(make.graph.gemm(flat, features, transposed=transposed, bias=bias, beta=beta), x)
 
 
 def _block(make: _Maker) -> None:
@@ -284,6 +289,11 @@ OPERATORS: dict[str, Callable[[_Maker], None]] = {
     "Split": _split, "ConvTranspose": _transposed, "again": _again, "Resize": _resize, "Gemm": _product,
     "block": _block,
 }  # fmt: skip
+INTEGER_OPERATORS = {
+    "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool",
+    "QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearSigmoid",
+}  # fmt: skip
+"""Those of ONNX Runtime that the machine runs."""
 _WEIGHTS = {"block": 4, "Conv": 4, "Add": 2, "Mul": 2, "table": 2, "Concat": 2}
 
 
@@ -304,6 +314,17 @@ def build_graph(seed: int, ties: bool = False, small: bool = False) -> onnx.Mode
         if tensor.name not in make.used:
             make.graph.output(tensor)
     return make.graph.model()
+
+
+def in_integer_operators(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A QDQ model in the QOperator form, as ONNX Runtime makes it of it: QLinearConv, QLinearAdd, ..., and operators
+    that move integers, with what stays float between a DequantizeLinear and a QuantizeLinear."""
+    with tempfile.TemporaryDirectory() as folder:
+        optimise(model, Path(folder))
+        graph = onnx.load(Path(folder) / "optimised.onnx").graph
+    opsets = [*model.opset_import, helper.make_opsetid("com.microsoft", 1)]
+    versions = {entry.domain: entry for entry in opsets}
+    return helper.make_model(graph, opset_imports=list(versions.values()), ir_version=model.ir_version)
 
 
 @dataclass

@@ -32,7 +32,7 @@ DOCUMENTS = sorted(
     {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")}
     | {ROOT / folder / "README.md" for folder in FOLDERS}
 )
-_COMMANDS = {"zoo", "check", "compile", "run", "profile", "explain", "disasm", "asm", "configs"}
+_COMMANDS = {"zoo", "quantize", "check", "compile", "run", "profile", "explain", "disasm", "asm", "configs"}
 _VARIES = (
     (r"\d+\.\d+ s\b", "# s"),
     (r"ONNX Runtime [\d.]+,", "ONNX Runtime #,"),

@@ -24,15 +24,15 @@ from fuzz_models import Verdict  # noqa: E402
 SMALL = PRESETS["int8-4x4"]
 
 
-def judge(model: onnx.ModelProto) -> Verdict:
-    found = fuzz_models.judge_model(model, SMALL)
+def validate(model: onnx.ModelProto) -> Verdict:
+    found = fuzz_models.examine_model(model, SMALL)
     assert found.verdict not in fuzz_models.BAD, found
     return found.verdict
 
 
 def stays(model: onnx.ModelProto, op: str) -> str:
     """Why the node of an operator stays, in a model of which what becomes is right."""
-    judge(model)
+    validate(model)
     reasons = [one.reason for one in check_model(model, SMALL).partition.reasons if one.op == op]
     assert len(reasons) == 1, reasons
     return reasons[0]
@@ -76,7 +76,7 @@ def attribute(one: onnx.NodeProto, name: str, value: Any) -> None:
 def test_groups(graphs, group) -> None:
     model = conv(graphs)
     attribute(node(model, "Conv"), "group", group)
-    assert judge(model) in (Verdict.BOTH_REFUSE, Verdict.KIT_REFUSES)
+    assert validate(model) in (Verdict.BOTH_REFUSE, Verdict.KIT_REFUSES)
 
 
 def test_channels_that_groups_do_not_take(graphs) -> None:
@@ -85,14 +85,14 @@ def test_channels_that_groups_do_not_take(graphs) -> None:
         model = conv(graphs)
         weights = np.ones(kernel, np.int8)
         put(model, next(one for one in model.graph.node if one.input[0].startswith("weights")), 0, weights)
-        judge(model)
+        validate(model)
 
 
 def test_kernel_shape_of_other_weights(graphs) -> None:
     for shape in ([2, 2], [3, 2], [3], [3, 3, 3], [0, 3], [-1, 3]):
         model = conv(graphs)
         attribute(node(model, "Conv"), "kernel_shape", shape)
-        judge(model)
+        validate(model)
 
 
 @pytest.mark.parametrize("name", ["strides", "dilations", "pads"])
@@ -105,7 +105,7 @@ def test_windows(graphs, name, values) -> None:
         graph.output(graph.average(x, (2, 2), x.scale) if op == "AveragePool" else y)
         model = graph.model()
         attribute(node(model, op), name, values)
-        judge(model)
+        validate(model)
 
 
 @pytest.mark.parametrize("mode", ["VALID", "SAME_UPPER", "SAME_LOWER", "NOTSET", "", "junk"])
@@ -113,7 +113,7 @@ def test_automatic_padding_beside_pads(graphs, mode) -> None:
     """ONNX forbids both; ONNX Runtime takes the mode."""
     model = conv(graphs, pads=[1, 0, 2, 1])
     attribute(node(model, "Conv"), "auto_pad", mode)
-    judge(model)
+    validate(model)
 
 
 def test_a_window_larger_than_its_input(graphs) -> None:
@@ -121,7 +121,7 @@ def test_a_window_larger_than_its_input(graphs) -> None:
     graph = graphs.Graph(seed=3)
     y = graph.maxpool(graph.conv(graph.input((1, 5, 3, 1)), 17, 1), 3)
     graph.output(y)
-    judge(graph.model())
+    validate(graph.model())
 
 
 @pytest.mark.parametrize("count", [2, 5, 7])
@@ -130,21 +130,21 @@ def test_scales_that_are_not_one_for_each_channel(graphs, count) -> None:
     weights = next(one for one in model.graph.node if one.input[0].startswith("weights"))
     put(model, weights, 1, np.full(count, 0.01, np.float32))
     put(model, weights, 2, np.zeros(count, np.int8))
-    judge(model)
+    validate(model)
 
 
 @pytest.mark.parametrize("axis", [-5, -4, -3, -1, 1, 2, 4])
 def test_axes_of_scales(graphs, axis) -> None:
     model = conv(graphs)
     attribute(next(one for one in model.graph.node if one.input[0].startswith("weights")), "axis", axis)
-    judge(model)
+    validate(model)
 
 
 def test_zero_points_that_differ_from_channel_to_channel(graphs) -> None:
     model = conv(graphs)
     weights = next(one for one in model.graph.node if one.input[0].startswith("weights"))
     put(model, weights, 2, np.arange(6, dtype=np.int8))
-    judge(model)
+    validate(model)
 
 
 @pytest.mark.parametrize("channels", [1, 6])
@@ -157,7 +157,7 @@ def test_shapes_of_a_bias(graphs, shape, channels) -> None:
     put(model, bias, 0, np.full(shape, 100, np.int32))
     put(model, bias, 1, np.array(0.0002, np.float32))
     put(model, bias, 2, np.array(0, np.int32))
-    judge(model)
+    validate(model)
 
 
 # ---- quantisers
@@ -183,7 +183,7 @@ def test_shapes_of_scales_and_zero_points(graphs, scales, zero_points) -> None:
             with pytest.raises(Exception, match="no elements"):
                 check_model(model, SMALL)
             continue
-        judge(model)
+        validate(model)
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.0, -0.02, 1e-45, 1e-39, 1e-30, 1e-8, 1e8, 1e30, 3e38, np.inf, np.nan])
@@ -205,7 +205,7 @@ def test_scales_of_any_size(graphs, scale, op) -> None:
         model = graph.model()
         for name in changed:
             parameters(model, name, np.array(scale, np.float32), np.array(3, np.int8))
-        judge(model)
+        validate(model)
 
 
 @pytest.mark.parametrize("power", [14, 15, 20, 21, 22, 23, 24, 31])
@@ -215,7 +215,7 @@ def test_results_beyond_32_bits(graphs, op, power) -> None:
     graph = graphs.Graph(seed=6)
     values = [graph.dequantize(graph.input((1, 4, 6, 6), scale=1.0, integer=True)) for _ in "ab"]
     graph.output(graph.quantize(graph.node(op, values), 2.0**-power), integer=True)
-    judge(graph.model())
+    validate(graph.model())
     if power > 21:
         assert "ONNX Runtime wraps what is too large" in stays(graph.model(), op)
 
@@ -224,7 +224,7 @@ def test_results_beyond_32_bits(graphs, op, power) -> None:
 def test_a_zero_point_of_another_type(graphs, dtype) -> None:
     model = conv(graphs)
     put(model, node(model, "QuantizeLinear"), 2, np.array(3, dtype))
-    judge(model)
+    validate(model)
 
 
 def test_no_zero_point(graphs) -> None:
@@ -243,14 +243,14 @@ def test_no_zero_point(graphs) -> None:
         model.graph.output[0].CopyFrom(
             helper.make_tensor_value_info(model.graph.output[0].name, kind or 2, (1, 4, 5, 5))
         )
-        judge(model)
+        validate(model)
 
 
 @pytest.mark.parametrize("limits", [(np.nan, 6.0), (0.0, np.nan), (6.0, 0.0), (-np.inf, np.inf), (-9.0, 9.0)])
 def test_limits(graphs, limits) -> None:
     graph = graphs.Graph(seed=8, ties=True)
     graph.output(graph.conv(graph.input((1, 4, 6, 6)), 6, clip=limits))
-    judge(graph.model())
+    validate(graph.model())
 
 
 # ---- operators that move elements
@@ -280,7 +280,7 @@ def test_slices(graphs, constants) -> None:
         model = moved(graphs, "Slice", constants)
     except KeyError:  # which has no shape at all
         pytest.skip("ONNX's shape inference has no result")
-    judge(model)
+    validate(model)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_slices(graphs, constants) -> None:
     ],
 )  # fmt: skip
 def test_padding(graphs, constants, attributes) -> None:
-    judge(moved(graphs, "Pad", constants, **attributes))
+    validate(moved(graphs, "Pad", constants, **attributes))
 
 
 @pytest.mark.parametrize("axis", [-5, -4, -3, -2, -1, 0, 1, 2, 3, 4])
@@ -310,7 +310,7 @@ def test_axes(graphs, op, axis) -> None:
                  graph.gemm(graph.quantize(result, x.scale, x.zero_point), 5))  # fmt: skip
     model = graph.model()
     attribute(node(model, op), "axis", axis)
-    judge(model)
+    validate(model)
 
 
 @pytest.mark.parametrize("opset", [7, 8, 9])
@@ -334,7 +334,7 @@ def test_upsample(graphs, opset, scales) -> None:
         model = graph.model()
     except Exception as error:
         pytest.skip(f"no such model: {error}")
-    judge(model)
+    validate(model)
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_upsample(graphs, opset, scales) -> None:
 )  # fmt: skip
 def test_resizing(graphs, constants, attributes) -> None:
     stated = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "mode": "nearest"}
-    judge(moved(graphs, "Resize", constants, **{**stated, **attributes}))
+    validate(moved(graphs, "Resize", constants, **{**stated, **attributes}))
 
 
 @pytest.mark.parametrize("version", [3, 8])
@@ -371,7 +371,7 @@ def test_a_scale_that_a_caller_may_replace(graphs, version: int) -> None:
         put(model, dequantizer, 1, numpy_helper.to_array(scale))
         for one in model.graph.initializer if version < 4 else model.graph.initializer[-1:]:
             model.graph.input.append(helper.make_tensor_value_info(one.name, one.data_type, one.dims))
-        assert judge(model) is Verdict.AGREE
+        assert validate(model) is Verdict.AGREE
         reasons = [one.reason for one in check_model(model, SMALL).partition.reasons if one.op == "Conv"]
         assert len(reasons) == (1 if version >= 4 else 0), reasons
         compiled = compile_model(model, SMALL).artifact

@@ -41,6 +41,20 @@ def test_random_graphs_equal_onnx_runtime(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fixed", "fresh"])
+def test_integer_operators_equal_onnx_runtime(kind: str) -> None:
+    """The same graphs in the QOperator form that ONNX Runtime makes of them."""
+    from random_graphs import INTEGER_OPERATORS
+
+    seed = 5 if kind == "fixed" else secrets.randbelow(1_000_000)
+    print(f"repeat with: properties.run_integer({seed}, 80)")
+    report = properties.run_integer(seed, 80)
+    assert not report.failures, f"seed {seed}: {report.failures[0]}"
+    assert report.mismatches == 0 and report.cases == 80
+    if kind == "fixed":
+        assert not INTEGER_OPERATORS - set(report.accepted)
+
+
+@pytest.mark.parametrize("kind", ["fixed", "fresh"])
 def test_what_does_not_fit_equals_onnx_runtime(kind: str) -> None:
     """On machines so small that nodes stay which ONNX Runtime fuses: the cut must not change its roundings."""
     seed = 1 if kind == "fixed" else secrets.randbelow(1_000_000)

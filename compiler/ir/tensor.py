@@ -6,17 +6,26 @@ from npukit.isa.formats import NumberFormat
 from npukit.isa.layout import Layout
 from numpy.typing import NDArray
 
-__all__ = ["Constant", "MemoryLayout", "Quantization", "Tensor", "four_dimensions"]
+__all__ = ["Constant", "MemoryLayout", "Quantization", "Tensor", "four_dimensions", "in_nchw", "nchw_axis"]
 
 FourDimensions = tuple[int, int, int, int]
 
 
 def four_dimensions(shape: tuple[int, ...]) -> FourDimensions:
-    """A shape of 4, 2 or fewer dimensions as NCHW: two are batch and channels."""
-    if len(shape) == 4:
-        return shape[0], shape[1], shape[2], shape[3]
-    batch, channels = (1,) * (2 - len(shape)) + shape
-    return batch, channels, 1, 1
+    """A shape of at most 4 dimensions as NCHW: two are batch and channels, and the third of three is the width."""
+    return in_nchw((1,) * (2 - len(shape)) + shape, 1)
+
+
+def in_nchw(values: tuple[int, ...], fill: int) -> FourDimensions:
+    """Numbers that a tensor has for each of its 2 to 4 dimensions as numbers for NCHW; `fill` for those it lacks."""
+    batch, channels, *image = values
+    height, width = (fill,) * (2 - len(image)) + tuple(image)
+    return batch, channels, height, width
+
+
+def nchw_axis(axis: int, dimensions: int) -> int:
+    """Which dimension of NCHW a tensor's `axis` is, of so many."""
+    return axis + 1 if dimensions == 3 and axis == 2 else axis
 
 
 @dataclass(frozen=True)

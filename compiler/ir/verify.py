@@ -144,7 +144,7 @@ def _constant(constant: Constant) -> None:
 
 def _activation(graph: Graph, name: str) -> Tensor:
     tensor = graph.tensor(name)
-    known = len(tensor.shape) == 4 or len(tensor.shape) <= 2 or tensor.layout is not None
+    known = len(tensor.shape) <= 4 or tensor.layout is not None
     _check(known, f"{name} has {len(tensor.shape)} dimensions")
     _check(tensor.format in (INT8, UINT8, BFLOAT16), f"{name} is {tensor.format.name}")
     quantized = tensor.quantization is not None

@@ -34,9 +34,14 @@ class _Segment:
 
 @dataclass(frozen=True)
 class AllocatePass(Pass[Plan, Allocation]):
-    """First use to last use decides who may share words; the least recently used words go first."""
+    """First use to last use decides who may share words; the least recently used words go first.
+
+    `compact`: the lowest words instead, which leaves the longest free stretches for what comes, and makes more tasks
+    wait for each other.
+    """
 
     config: NpuConfig
+    compact: bool = False
     name = "allocate"
 
     def run(self, plan: Plan) -> Allocation:
@@ -69,7 +74,11 @@ class AllocatePass(Pass[Plan, Allocation]):
             # banks that rested longest are likely best, and then few places of the others need a second look
             for rest, bank in sorted((recent.get((buffer.memory, bank), -1), bank) for bank in range(count)):
                 segments = banks.setdefault((buffer.memory, bank), [])
-                found = _place(segments, buffer.words, depth, index - 1 if best is None else best[0])
+                if self.compact:
+                    offset = _lowest(segments, buffer.words, depth, index - 1)
+                    found = None if offset is None else (offset, offset)
+                else:
+                    found = _place(segments, buffer.words, depth, index - 1 if best is None else best[0])
                 if found is not None:
                     score = (found[0], rest, bank, found[1])
                     best = score if best is None else min(best, score)
@@ -149,13 +158,18 @@ def _place(segments: Sequence[_Segment], words: int, depth: int, limit: int) -> 
 
 def _has_room(segments: Sequence[_Segment], words: int, depth: int, limit: int) -> bool:
     """Whether there are so many words in a row that were not used after `limit`."""
+    return _lowest(segments, words, depth, limit) is not None
+
+
+def _lowest(segments: Sequence[_Segment], words: int, depth: int, limit: int) -> int | None:
+    """The first of the lowest so many words in a row that were not used after `limit`, or None."""
     start = 0
     for segment in segments:
         if segment.last > limit:
             if segment.low - start >= words:
-                return True
+                return start
             start = segment.high
-    return depth - start >= words
+    return start if depth - start >= words else None
 
 
 def _take(segments: list[_Segment], new: _Segment) -> list[Buffer]:

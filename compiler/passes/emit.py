@@ -11,7 +11,7 @@ from npukit.compiler.pass_base import Pass
 from npukit.compiler.tasks import Allocation, Box, Buffer, Operand, Plan, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import UINT8
-from npukit.isa.instructions import ENGINES, End, Engine, Instruction, InstructionError, encode, with_fields
+from npukit.isa.instructions import ENGINES, End, Engine, Instruction, InstructionError, Matrix, encode, with_fields
 from npukit.isa.layout import blocked
 from npukit.isa.program import Capture, NodeInfo, Program, TensorInfo
 
@@ -23,14 +23,14 @@ _SYNCHRONISE = 200
 
 @dataclass(frozen=True)
 class EmitPass(Pass[Allocation, Program]):
-    """Instructions of one subgraph. The judge looks at them in a pass of its own, because a search makes programs that
-    nobody will run."""
+    """Instructions of one subgraph. The validator looks at them in a pass of its own, because a search makes programs
+    that nobody will run."""
 
     config: NpuConfig
     name = "emit"
 
     def run(self, allocation: Allocation) -> Program:
-        """The finished program; the judge is to look at it.
+        """The finished program; the validator is to look at it.
 
         Raises:
             CompileError: a node whose sizes do not fit the instructions.
@@ -138,6 +138,34 @@ def _nodes(plan: Plan) -> tuple[NodeInfo, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True)
+class _Walk:
+    """How a MATRIX task goes over its sums. Those that go alike meet each word after as many cycles, which is long
+    enough for a sum to be written; those that do not must wait for each other."""
+
+    first: int
+    loops: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, instruction: Matrix, operand: Operand) -> "_Walk":
+        """Of a task that writes that operand."""
+        loops = (
+            (instruction.blocks, instruction.acc_stride_block),
+            (instruction.height, instruction.acc_stride_y),
+            (instruction.width, instruction.acc_stride_x),
+        )
+        return cls(operand.offset, loops)
+
+    def meets(self, other: "_Walk") -> bool:
+        """Whether another one comes to the same words, and otherwise than this one."""
+        return self != other and self.first <= other.last and other.first <= self.last
+
+    @property
+    def last(self) -> int:
+        """The last word."""
+        return self.first + sum((count - 1) * stride for count, stride in self.loops)
+
+
 class _Tokens:
     """Finds what each task depends on, and adds the tokens and drains that order does not imply yet.
 
@@ -157,6 +185,8 @@ class _Tokens:
         self.buffer_writes: dict[Buffer, dict[Engine, int]] = defaultdict(dict)
         self.part_writes: dict[Buffer, list[tuple[Box | None, int]]] = defaultdict(list)
         """Of each buffer: who wrote which part of the tensor in it."""
+        self.sums: dict[Buffer, dict[_Walk, int]] = defaultdict(dict)
+        """Of each buffer in ACC: the last number of the MATRIX tasks that walked it so."""
         self.stores: dict[str, list[int]] = defaultdict(list)
         self.dram_uses: dict[str, dict[Engine, int]] = defaultdict(dict)
 
@@ -229,6 +259,10 @@ class _Tokens:
                 if task.engine in written:
                     own = max(own, self.number[written[task.engine]])
                 continue
+            if isinstance(task.instruction, Matrix) and task.instruction.accumulate:
+                walk = _Walk.of(task.instruction, operand)
+                others = (number for one, number in self.sums[buffer].items() if one.meets(walk))
+                own = max(own, *others, -1)
             add(self.buffer_reads[buffer])
             if not written and not self.buffer_reads[buffer]:
                 for older in self.allocation.replaces[buffer]:
@@ -274,6 +308,8 @@ class _Tokens:
             uses[operand.buffer][task.engine] = index
             if operand.write:
                 self.part_writes[operand.buffer].append((operand.part, index))
+            if operand.write and isinstance(task.instruction, Matrix):
+                self.sums[operand.buffer][_Walk.of(task.instruction, operand)] = self.number[index]
         if task.dram is not None:
             self.dram_uses[task.dram.tensor][task.engine] = index
             if task.dram.write:

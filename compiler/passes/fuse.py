@@ -7,12 +7,10 @@ convolution or the maximum that reads it, and often with the 1x1 convolution tha
 from dataclasses import dataclass, replace
 from math import prod
 
-from npukit.compiler.arithmetic import weights_of
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, Elementwise, MaxPool
 from npukit.compiler.ir.verify import verify_graph
 from npukit.compiler.pass_base import Pass
-from npukit.compiler.schedule.conv import summands
 from npukit.compiler.schedule.strips import Chain, plan_chain
 from npukit.isa.config import NpuConfig
 from npukit.isa.timing import Timing
@@ -123,7 +121,6 @@ def _is_product(graph: Graph, number: int, window: int) -> bool:
         and layer.strides == (1, 1)
         and not any(layer.pads)
         and layer.input == graph.operations[window].output
-        and len(summands(weights_of(graph.constants[layer.weights]))) == 1
     )
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, product
 
 import numpy as np
 from npukit.compiler.arithmetic import requantize_descriptor, weights_of, window_border
 from npukit.compiler.ir.graph import Graph
-from npukit.compiler.ir.operations import Convolution
+from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution
+from npukit.compiler.limits import MAX_KERNEL
 from npukit.compiler.schedule.builder import Builder, Placed, Region
 from npukit.compiler.schedule.fusion import add_in_place_of_store, kept_together
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
@@ -129,6 +130,42 @@ def _tiles(shape: ConvShape, tiling: ConvTiling, groups: list[_Range]) -> Iterat
                 yield batch, group, rows, columns
 
 
+@dataclass(frozen=True)
+class _Chunk:
+    """Part of a summand of a piece's weights: output blocks, input blocks, rows and columns of the kernel."""
+
+    summand: int
+    blocks: _Range
+    channels: _Range
+    kernel_rows: _Range
+    kernel_columns: _Range
+
+    @property
+    def ranges(self) -> tuple[_Range, _Range, _Range, _Range]:
+        return self.blocks, self.channels, self.kernel_rows, self.kernel_columns
+
+
+def _narrow(chunk: _Chunk) -> Iterator[_Chunk]:
+    """Parts of a chunk whose kernels are no wider than an instruction allows: weights of one row follow each other."""
+    for channel, row in product(range(*chunk.channels), range(*chunk.kernel_rows)):
+        for columns in parts(chunk.kernel_columns[1], MAX_KERNEL):
+            yield replace(chunk, channels=(channel, channel + 1), kernel_rows=(row, row + 1), kernel_columns=columns)
+
+
+_MOSTLY = 0.5
+"""A chunk of which so many tiles have weights is computed whole."""
+
+
+def _with_weights(piece: Piece, chunk: _Chunk) -> list[_Chunk]:
+    """A chunk of a later summand, which has weights in few places: the tiles where it has some, or all of it."""
+    found = piece.tiles[chunk.summand][tuple(slice(*one) for one in chunk.ranges)].any(axis=(4, 5))
+    if found.mean() > _MOSTLY:
+        return [chunk]
+    firsts = [one[0] for one in chunk.ranges]
+    places = [[first + int(at) for first, at in zip(firsts, place, strict=True)] for place in np.argwhere(found)]
+    return [_Chunk(chunk.summand, *((at, at + 1) for at in place)) for place in places]
+
+
 def compute_tile(
     builder: Builder,
     piece: Piece,
@@ -150,42 +187,46 @@ def compute_tile(
     parameters = requantize_parameters(builder, layer, target)
     acc = Buffer(Memory.ACC, blocks * height * width, layer.output)
     chunks = [
-        (channels, kernel, summand)
+        _Chunk(summand, group, channels, kernel, (0, shape.kernel[1]))
         for channels in builder.block_parts(shape.in_blocks, tiling.channels, [layer.input], piece.first_in)
         for kernel in parts(shape.kernel[0], tiling.kernel_rows)
         for summand in range(len(piece.tiles))
     ]
-    # a later summand is mostly zeros
-    chunks = [
-        (channels, kernel, summand)
-        for channels, kernel, summand in chunks
-        if summand == 0 or piece.tiles[summand][slice(*group), slice(*channels), slice(*kernel)].any()
+    if shape.kernel[1] > MAX_KERNEL:
+        chunks = [part for chunk in chunks for part in _narrow(chunk)]
+    # sums over parts of a tile wait for those over all of it to be written, so they come last
+    chunks = [chunk for chunk in chunks if chunk.summand == 0] + [
+        part for chunk in chunks if chunk.summand > 0 for part in _with_weights(piece, chunk)
     ]
-    for index, (channels, kernel, summand) in enumerate(chunks):
+    for index, chunk in enumerate(chunks):
         # weights first: they wait for no earlier layer
-        wgt = _weights(builder, piece, summand, shape, group, channels, kernel)
-        region = _input(builder, piece, shape, batch, channels, rows, columns)
+        wgt = _weights(builder, piece, shape, chunk)
+        region = _input(builder, piece, shape, batch, chunk.channels, rows, columns)
         act = builder.load_region(region, window_border(builder.graph, layer))
         pitch, place = act.pitch, region.place
+        channels, kernel = chunk.channels, (chunk.kernel_rows, chunk.kernel_columns)
+        count, tall, wide = (end - first for first, end in (channels, *kernel))
         instruction = Matrix(
             accumulate=int(index > 0),
-            channels=channels[1] - channels[0],
-            kernel_height=kernel[1] - kernel[0],
-            kernel_width=shape.kernel[1],
+            channels=count,
+            kernel_height=tall,
+            kernel_width=wide,
             height=height,
             width=width,
-            blocks=blocks,
-            act_stride_channel=(1 if place > 1 else act.plane) if channels[1] - channels[0] > 1 else 0,
-            act_stride_kernel_y=shape.dilations[0] * pitch if kernel[1] - kernel[0] > 1 else 0,
-            act_stride_kernel_x=shape.dilations[1] if shape.kernel[1] > 1 else 0,
+            blocks=chunk.blocks[1] - chunk.blocks[0],
+            act_stride_channel=(1 if place > 1 else act.plane) if count > 1 else 0,
+            act_stride_kernel_y=shape.dilations[0] * pitch if tall > 1 else 0,
+            act_stride_kernel_x=shape.dilations[1] if wide > 1 else 0,
             act_stride_y=(pitch if shape.kernel[0] == 1 else shape.strides[0] * pitch) if height > 1 else 0,
             act_stride_x=shape.strides[1] * place if width > 1 else 0,
             acc_stride_block=height * width,
             acc_stride_y=width,
             acc_stride_x=1,
         )
-        start = kernel[0] * shape.dilations[0] * pitch + (channels[0] if place > 1 else 0)
-        builder.matrix(instruction, act.operand("act", start), Operand("wgt", wgt), acc)
+        start = kernel[0][0] * shape.dilations[0] * pitch + kernel[1][0] * shape.dilations[1]
+        start += channels[0] if place > 1 else 0
+        first = (chunk.blocks[0] - group[0]) * height * width
+        builder.matrix(instruction, act.operand("act", start), Operand("wgt", wgt), acc, first)
     part = Region(builder.tensor(layer.output), size, batch, target, rows, columns)
     where = where or builder.result_tile(part)
     instruction = Vector(
@@ -199,7 +240,7 @@ def compute_tile(
     return part, where
 
 
-def requantize_parameters(builder: Builder, layer: Convolution, blocks: _Range) -> Buffer:
+def requantize_parameters(builder: Builder, layer: Convolution | DepthwiseConvolution, blocks: _Range) -> Buffer:
     """REQUANTIZE's descriptor, and the parameters of some output blocks, in PAR."""
     return builder.parameters(
         f"{layer.node}, blocks {blocks[0]} to {blocks[1]},",
@@ -229,24 +270,23 @@ def _input(
     return Region(x, builder.config.array, batch, blocks, (first_y, last_y), (first_x, last_x), step)
 
 
-def _weights(
-    builder: Builder, piece: Piece, summand: int, shape: ConvShape, group: _Range, channels: _Range, kernel: _Range
-) -> Buffer:
-    size = builder.config.array
-    name = builder.constant(f"{piece.layer.node} weights {piece.number}.{summand}", lambda: piece.tiles[summand])
+def _weights(builder: Builder, piece: Piece, shape: ConvShape, chunk: _Chunk) -> Buffer:
+    size, (blocks, channels, rows, columns) = builder.config.array, chunk.ranges
+    tiles = piece.tiles[chunk.summand]
+    name = builder.constant(f"{piece.layer.node} weights {piece.number}.{chunk.summand}", lambda: tiles)
     kernel_row = shape.kernel[1] * size
     block = shape.kernel[0] * kernel_row
-    if kernel[1] - kernel[0] == shape.kernel[0]:
+    if rows[1] - rows[0] == shape.kernel[0] and columns[1] - columns[0] == shape.kernel[1]:
         run = (channels[1] - channels[0]) * block
     else:
-        run = (kernel[1] - kernel[0]) * kernel_row
+        run = (rows[1] - rows[0]) * (columns[1] - columns[0]) * size
     return builder.load_constant(
         Memory.WGT,
-        (name, group, channels, kernel),
+        (name, *chunk.ranges),
         name,
         run,
         piece.layer.node,
-        planes=group[1] - group[0],
-        offset=(group[0] * shape.in_blocks + channels[0]) * block + kernel[0] * kernel_row,
+        planes=blocks[1] - blocks[0],
+        offset=(blocks[0] * shape.in_blocks + channels[0]) * block + rows[0] * kernel_row + columns[0] * size,
         plane_stride=shape.in_blocks * block,
     )

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 from npukit.compiler.arithmetic import border, element
 from npukit.compiler.ir.operations import Concatenation, Dilate, Pad, Repeat, Slice
-from npukit.compiler.ir.tensor import Tensor
+from npukit.compiler.ir.tensor import Tensor, in_nchw, nchw_axis
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.schedule.elementwise import elementwise_tiles, look_up
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
@@ -27,12 +27,13 @@ def _shifted(part: _Range, by: int) -> _Range:
 def schedule_pad(builder: Builder, layer: Pad) -> None:
     """Emit the tasks of an image with a border."""
     x = builder.tensor(layer.input)
-    _move(builder, layer, (layer.before[2], layer.before[3]), 0, element(x, layer.value))
+    _, _, above, left = in_nchw(layer.before, 0)
+    _move(builder, layer, (above, left), 0, element(x, layer.value))
 
 
 def schedule_slice(builder: Builder, layer: Slice) -> None:
     """Emit the tasks of a part of an image: copies, or products with shifts, where its first channel is in a word."""
-    _, channel, row, column = (*layer.starts, 0, 0)[:4]
+    _, channel, row, column = in_nchw(layer.starts, 0)
     if channel % builder.config.array:
         _shift_lanes(builder, layer, [_Part(builder.tensor(layer.input), -channel)], (row, column))
     else:
@@ -73,13 +74,14 @@ def schedule_concatenation(builder: Builder, layer: Concatenation) -> None:
     size = builder.config.array
     y = builder.tensor(layer.output)
     sources = [builder.tensor(name) for name in layer.inputs]
-    starts = [0, *accumulate(x.view[layer.axis] for x in sources)]
-    if layer.axis == 1 and any(start % size for start in starts[:-1]):
+    axis = nchw_axis(layer.axis, len(y.shape))
+    starts = [0, *accumulate(x.view[axis] for x in sources)]
+    if axis == 1 and any(start % size for start in starts[:-1]):
         found = zip(sources, starts, layer.tables, strict=False)
         _shift_lanes(builder, layer, [_Part(x, start, table) for x, start, table in found])
         return
     for x, start, table in zip(sources, starts, layer.tables, strict=False):
-        offset = [start if axis == layer.axis else 0 for axis in range(4)]
+        offset = [start if one == axis else 0 for one in range(4)]
         for batch, blocks, rows, columns in elementwise_tiles(builder.config, x.view):
             source = _source(builder, x, table, batch, blocks, rows, columns)
             place = (_shifted(blocks, offset[1] // size), _shifted(rows, offset[2]), _shifted(columns, offset[3]))

@@ -16,9 +16,9 @@ from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, MaxPool
 from npukit.compiler.limits import MAX_BLOCKS, MAX_ROWS, MAX_STRIDE
 from npukit.compiler.schedule.builder import Builder, Placed, Region
-from npukit.compiler.schedule.conv import compute_tile, pieces, requantize_parameters
+from npukit.compiler.schedule.conv import Piece, compute_tile, pieces, requantize_parameters
 from npukit.compiler.schedule.fusion import add_in_place_of_store, kept_together
-from npukit.compiler.schedule.window import Tile, depthwise_parameters, window_tasks
+from npukit.compiler.schedule.window import Tile, window_tasks
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import KEEP, ConvShape, ConvTiling, depthwise_blocks, parts
 from npukit.isa.config import NpuConfig
@@ -217,9 +217,7 @@ class _Strips:
                 compute_tile(builder, self.piece, self.tiling, batch, target, place, (0, self.columns), where)
         builder = self.builder.of(chain.window)
         tile = Tile(batch, blocks, rows, (0, self.y.view[3]))
-        parameters = depthwise_parameters(builder, window, blocks) if isinstance(window, DepthwiseConvolution) else None
-        operation = Operation.DEPTHWISE if isinstance(window, DepthwiseConvolution) else Operation.MAX
-        out = window_tasks(builder, window, kernel, tile, between.buffer, (tall, chain.wide), operation, parameters)
+        out = window_tasks(builder, window, kernel, tile, between.buffer, (tall, chain.wide))
         if chain.product is None:
             builder.store_region(Region(self.y, builder.config.array, batch, blocks, rows, tile.columns), out)
         return out
@@ -271,20 +269,40 @@ class _Strips:
             together = kept_together(builder, layer.output, self.addition)
             for group in builder.block_parts(piece.out_blocks, largest, together):
                 acc = Buffer(Memory.ACC, (group[1] - group[0]) * words, layer.output)
-                for index, (blocks, source) in enumerate(strip):
-                    for block in range(*group):
-                        wgt, offset = self._weights(builder, layer, piece.tiles[0], block, group)
-                        instruction = Matrix(
-                            accumulate=int(index > 0), channels=blocks[1] - blocks[0], height=height, width=width,
-                            act_stride_channel=(rows[1] - rows[0]) * width if blocks[1] - blocks[0] > 1 else 0,
-                            act_stride_y=width, act_stride_x=1, acc_stride_y=width, acc_stride_x=1,
-                        )  # fmt: skip
-                        act = Operand("act", source, part[0] * width)
-                        start = offset + blocks[0] * size
-                        builder.matrix(instruction, act, Operand("wgt", wgt, start), acc, (block - group[0]) * words)
+                self._sums(builder, layer, piece, strip, group, acc, part, (rows[1] - rows[0], width))
                 place = (rows[0] + part[0], rows[0] + part[1]), (0, width)
                 self._take(builder, layer, acc, Region(z, size, batch, group, *place))
                 yield
+
+    def _sums(
+        self, builder: Builder, layer: Convolution, piece: Piece, strip: list[tuple[_Range, Buffer]], group: _Range,
+        acc: Buffer, part: _Range, size: tuple[int, int],
+    ) -> None:  # fmt: skip
+        """Sums of some output blocks over all channels of rows `part` of a strip; `size`: its rows and columns."""
+        lanes, (tall, width) = builder.config.array, size
+        words = (part[1] - part[0]) * width
+
+        def multiply(block: int, blocks: _Range, wgt: Operand, accumulate: bool) -> None:
+            held, source = next(one for one in strip if one[0][0] <= blocks[0] < one[0][1])
+            count = blocks[1] - blocks[0]
+            instruction = Matrix(
+                accumulate=int(accumulate), channels=count, height=part[1] - part[0], width=width,
+                act_stride_channel=tall * width if count > 1 else 0, act_stride_y=width, act_stride_x=1,
+                acc_stride_y=width, acc_stride_x=1,
+            )  # fmt: skip
+            act = Operand("act", source, ((blocks[0] - held[0]) * tall + part[0]) * width)
+            builder.matrix(instruction, act, wgt, acc, (block - group[0]) * words)
+
+        for index, (blocks, _) in enumerate(strip):
+            for block in range(*group):
+                wgt, offset = self._weights(builder, layer, piece.tiles[0], block, group)
+                multiply(block, blocks, Operand("wgt", wgt, offset + blocks[0] * lanes), index > 0)
+        for number, tiles in enumerate(piece.tiles[1:], 1):  # what exceeds 8 bits, where there is some
+            name = builder.constant(f"{layer.node} weights {number}", lambda tiles=tiles: tiles)
+            for row, block in np.argwhere(tiles[slice(*group)].any(axis=(2, 3, 4, 5))):
+                at = int((group[0] + row) * piece.in_blocks + block) * lanes
+                wgt = builder.load_constant(Memory.WGT, (name, at), name, lanes, layer.node, offset=at)
+                multiply(group[0] + int(row), (int(block), int(block) + 1), Operand("wgt", wgt), True)
 
     def _weights(
         self, builder: Builder, layer: Convolution, tiles: np.ndarray, block: int, group: _Range

@@ -1,7 +1,8 @@
 """Window operations: maxima, and convolutions in which each channel has a kernel of its own."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from math import gcd
 
 from npukit.compiler.arithmetic import requantize_descriptor, weights_of, window_border
@@ -9,6 +10,7 @@ from npukit.compiler.ir.operations import AveragePool, DepthwiseConvolution, Max
 from npukit.compiler.limits import MAX_BLOCKS, MAX_COLUMNS, MAX_ROWS, MAX_STEP
 from npukit.compiler.schedule.builder import Builder, Region, blocked_channels
 from npukit.compiler.schedule.conv import summands
+from npukit.compiler.schedule.wide import schedule_wide_block, wide_blocks
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import depthwise_blocks, parts, window_words
 from npukit.isa.descriptors import pack_taps
@@ -17,7 +19,6 @@ from npukit.isa.instructions import Memory, Operation, Vector
 __all__ = [
     "Tile",
     "WindowLayer",
-    "depthwise_parameters",
     "schedule_depthwise",
     "schedule_maxpool",
     "window_region",
@@ -59,7 +60,7 @@ def _phases(stride: int, dilation: int, width: int) -> tuple[int, int]:
 def schedule_maxpool(builder: Builder, layer: MaxPool) -> None:
     """Emit a max pooling's tasks."""
     for tile in window_tiles(builder, layer, layer.kernel, MAX_BLOCKS):
-        _window(builder, layer, layer.kernel, tile, Operation.MAX, None)
+        _window(builder, layer, layer.kernel, tile)
 
 
 def schedule_depthwise(builder: Builder, layer: DepthwiseConvolution) -> None:
@@ -67,14 +68,13 @@ def schedule_depthwise(builder: Builder, layer: DepthwiseConvolution) -> None:
     kernel = builder.graph.kernel(layer)
     most = depthwise_blocks(builder.config, kernel)
     for tile in window_tiles(builder, layer, kernel, most):
-        parameters = depthwise_parameters(builder, layer, tile.blocks)
-        _window(builder, layer, kernel, tile, Operation.DEPTHWISE, parameters)
+        _window(builder, layer, kernel, tile)
 
 
-def depthwise_parameters(builder: Builder, layer: DepthwiseConvolution, blocks: _Range) -> Buffer:
+def _depthwise_parameters(builder: Builder, layer: DepthwiseConvolution, blocks: _Range) -> Buffer:
     """Descriptor, parameters and taps of some channel blocks, in PAR."""
     size, channels = builder.config.array, builder.channels(layer)
-    (weights,) = summands(weights_of(builder.graph.constants[layer.weights]))
+    weights = summands(weights_of(builder.graph.constants[layer.weights]))[0]
     taps = blocked_channels(weights.reshape(len(weights), -1), size)
     return builder.parameters(
         f"{layer.node}, blocks {blocks[0]} to {blocks[1]},",
@@ -129,30 +129,57 @@ def window_region(builder: Builder, layer: WindowLayer, kernel: tuple[int, int],
 
 
 def _window(
-    builder: Builder, layer: WindowLayer, kernel: tuple[int, int], tile: Tile,
-    operation: Operation, parameters: Buffer | None,
+    builder: Builder, layer: MaxPool | DepthwiseConvolution, kernel: tuple[int, int], tile: Tile
 ) -> None:  # fmt: skip
     region = window_region(builder, layer, kernel, tile)
     source = builder.load_tile(region, window_border(builder.graph, layer))
     size = region.rows, region.columns
-    out = window_tasks(builder, layer, kernel, tile, source, size, operation, parameters)
+    out = window_tasks(builder, layer, kernel, tile, source, size)
     place = Region(builder.tensor(layer.output), builder.config.array, tile.batch, tile.blocks, tile.rows, tile.columns)
     builder.store_region(place, out)
 
 
 def window_tasks(
-    builder: Builder, layer: WindowLayer, kernel: tuple[int, int], tile: Tile, source: Buffer, size: tuple[int, int],
-    operation: Operation, parameters: Buffer | None,
+    builder: Builder, layer: MaxPool | DepthwiseConvolution, kernel: tuple[int, int], tile: Tile, source: Buffer,
+    size: tuple[int, int],
 ) -> Buffer:  # fmt: skip
     """Emit a tile's tasks, without those that store it; `source` holds its windows, `size` rows and columns of a block.
 
     Returns:
         The buffer with the result [block][row][column].
     """
-    rows, columns, blocks = tile.rows, tile.columns, tile.blocks
-    height, width, count = rows[1] - rows[0], columns[1] - columns[0], blocks[1] - blocks[0]
+    height, width = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
+    out = Buffer(Memory.ACT, tile.count * height * width, layer.output)
+    wide: frozenset[int] = frozenset()
+    if isinstance(layer, DepthwiseConvolution):
+        wide = wide_blocks(builder.graph, layer, builder.config.array)
+    for is_wide, run in groupby(range(*tile.blocks), wide.__contains__):
+        blocks = [*run]
+        first = blocks[0] - tile.blocks[0]
+        begin = Operand("a", source, first * size[0] * size[1])
+        end = Operand("out", out, first * height * width, write=True)
+        if not is_wide:
+            part = replace(tile, blocks=(blocks[0], blocks[-1] + 1))
+            _vector_tasks(builder, layer, kernel, part, begin, size, end)
+            continue
+        assert isinstance(layer, DepthwiseConvolution)
+        for number, block in enumerate(blocks):
+            a = replace(begin, offset=begin.offset + number * size[0] * size[1])
+            result = replace(end, offset=end.offset + number * height * width)
+            schedule_wide_block(builder, layer, tile.batch, block, tile.rows, tile.columns, a, size[1], result)
+    return out
+
+
+def _vector_tasks(
+    builder: Builder, layer: MaxPool | DepthwiseConvolution, kernel: tuple[int, int], tile: Tile, source: Operand,
+    size: tuple[int, int], out: Operand,
+) -> None:  # fmt: skip
+    """Emit VECTOR's tasks for blocks of a tile, which begin at `source` and `out`."""
+    parameters, operation = None, Operation.MAX
+    if isinstance(layer, DepthwiseConvolution):
+        parameters, operation = _depthwise_parameters(builder, layer, tile.blocks), Operation.DEPTHWISE
+    height, width, count = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0], tile.count
     plane, pitch = size[0] * size[1], size[1]
-    out = Buffer(Memory.ACT, count * height * width, layer.output)
     phases, step = _phases(layer.strides[1], layer.dilations[1], width)
     for phase in range(phases):
         instruction = Vector(
@@ -171,12 +198,11 @@ def window_tasks(
             window_stride_y=layer.dilations[0] * pitch if kernel[0] > 1 else 0,
             window_stride_x=layer.dilations[1],
         )
-        capture = CaptureBox(layer.output, tile.batch, blocks[0], rows[0], columns[0] + phase, step_x=phases)
+        place = tile.batch, tile.blocks[0], tile.rows[0], tile.columns[0] + phase
         builder.vector(
             instruction,
-            (Operand("a", source, phase * layer.strides[1]),),
-            Operand("out", out, phase, write=True),
+            (replace(source, offset=source.offset + phase * layer.strides[1]),),
+            replace(out, offset=out.offset + phase),
             parameters,
-            capture,
+            CaptureBox(layer.output, *place, step_x=phases),
         )
-    return out

@@ -1,7 +1,8 @@
 """The command line: one file a command, and exit codes that mean the same everywhere.
 
-0: done. 1: a difference was found. 2: bad input. 3: a tool or a device failed, or the kit itself. 129: the
-terminal has gone. 130: interrupted. 141: nobody reads the output any more. 143: terminated.
+0: done. 1: a difference was found, or nothing to compare. 2: bad input.
+3: a tool or a device failed, or the kit itself. 129: the terminal has gone. 130: interrupted.
+141: nobody reads the output any more. 143: terminated.
 
 The commands are loaded in `main`, and nothing else here takes time to load: from the start of `main` on, whatever
 happens ends in one line and one of these codes.

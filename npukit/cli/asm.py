@@ -23,7 +23,7 @@ from npukit.isa.instructions import End, Instruction, InstructionError, Load, Ve
 from npukit.isa.program import Program
 from npukit.npufile import read_model, write_bytes
 from npukit.sim.addressing import dram_operand
-from npukit.sim.judge import judge_program, refuse
+from npukit.sim.validator import refuse, validate_program
 
 __all__ = ["add_parsers"]
 
@@ -132,7 +132,7 @@ def _assemble(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.file}: the last instruction must be END")
     if like is None:
         program = Program(config, tuple(instructions), dram_bytes=options.dram_bytes, name="program")
-        refuse(judge_program(program, limits, [(0, program.dram_bytes)]))
+        refuse(validate_program(program, limits, [(0, program.dram_bytes)]))
         program = replace(program, constants=_zeros(program))
     elif _same_work(like, instructions):
         program = replace(like, instructions=tuple(instructions))
@@ -142,7 +142,7 @@ def _assemble(options: argparse.Namespace) -> int:
             "the instructions do other work than those of --like: its layers and captures are left out",
         )
         program = replace(like, instructions=tuple(instructions), nodes=(), captures=(), captured={}, aliases={})
-    refuse(judge_program(program, limits))
+    refuse(validate_program(program, limits))
     write_bytes(options.output, program.to_bytes())
     say(options, f"wrote {options.output}: {len(instructions)} instructions")
     if options.json:

@@ -13,6 +13,7 @@ from npukit.cli import (
     explain,
     ops,
     profile,
+    quantize,
     run,
     synth,
     verify,
@@ -23,11 +24,11 @@ from npukit.errors import TOOL_ERRORS, USER_ERRORS
 
 __all__ = ["TOOL_ERRORS", "USER_ERRORS", "run_command"]
 
-_COMMANDS = (zoo, ops, check, compile, run, profile, explain, asm, configs, verilog, verify, synth)
+_COMMANDS = (zoo, ops, quantize, check, compile, run, profile, explain, asm, configs, verilog, verify, synth)
 _EXIT_CODES = (
-    "exit codes: 0 done, 1 a difference was found, 2 bad input, 3 a tool or device failed, 129 the terminal has gone, "
-    "130 interrupted, 141 nobody reads the output, 143 terminated; the environment variable NPUKIT_TRACEBACK=1 shows "
-    "where an error comes from"
+    "exit codes: 0 done, 1 a difference was found (or nothing to compare), 2 bad input, 3 a tool or device failed, "
+    "129 the terminal has gone, 130 interrupted, 141 nobody reads the output, 143 terminated; the environment variable "
+    "NPUKIT_TRACEBACK=1 shows where an error comes from"
 )
 
 

@@ -67,7 +67,7 @@ def add_optimize(parser: argparse.ArgumentParser) -> None:
     """`--optimize`."""
     parser.add_argument(
         "--optimize", type=int, default=1, choices=(0, 1, 2), metavar="0|1|2",
-        help="0: compile fast; 1: the default; 2: search for minutes, with the timing simulator as judge, and keep "
+        help="0: compile fast; 1: the default; 2: search for minutes, measured by the timing simulator, and keep "
         "what it measured. Results are the same bit for bit",
     )  # fmt: skip
 

@@ -1,40 +1,69 @@
 """Tables and JSON objects that commands print."""
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from npukit.cli.common import shape_text, thousands
-from npukit.compiler.frontends.onnx.artifact import Offload
-from npukit.compiler.frontends.onnx.partitioned import Partition
+from npukit.compiler.frontends.onnx.offload import Offload, Reason
 from npukit.profiling.layers import Profile
 
 __all__ = ["layer_table", "offload_json", "offload_text"]
 
 
-def offload_json(partition: Partition | Offload, boundary_bytes: int | None = None) -> dict[str, Any]:
+def offload_json(offload: Offload, boundary_bytes: int | None = None) -> dict[str, Any]:
     """Nodes and MACs taken over, and a reason for each node that stays."""
     result: dict[str, Any] = {
-        "nodes": partition.nodes,
-        "nodes_total": partition.nodes_total,
-        "macs": partition.macs,
-        "macs_total": partition.macs_total,
-        "reasons": [vars(reason) for reason in partition.reasons],
+        "nodes": offload.nodes,
+        "nodes_total": offload.nodes_total,
+        "macs": offload.macs,
+        "macs_total": offload.macs_total,
+        "macs_unknown": offload.macs_unknown,
+        "suggestion": offload.suggestion,
+        "reasons": [vars(reason) for reason in offload.reasons],
     }
     if boundary_bytes is not None:
         result["boundary_bytes"] = boundary_bytes
     return result
 
 
-def offload_text(partition: Partition | Offload) -> str:
-    """The same as text."""
-    share = 100 * partition.macs / partition.macs_total if partition.macs_total else 0.0
-    lines = [
-        (
-            f"on the accelerator: {partition.nodes} of {partition.nodes_total} nodes, "
-            f"{thousands(partition.macs)} of {thousands(partition.macs_total)} MACs ({share:.1f} %)"
-        )
-    ]
-    lines += [f"  stays: {reason.op} {reason.node}: {reason.reason}" for reason in partition.reasons]
+def offload_text(offload: Offload) -> str:
+    """The same as text, where nodes that stay for the same reason are one line, those with the most MACs first."""
+    share = 100 * offload.macs / offload.macs_total if offload.macs_total else 0.0
+    first = f"on the accelerator: {offload.nodes} of {offload.nodes_total} nodes, "
+    first += f"{thousands(offload.macs)} of {thousands(offload.macs_total)} MACs ({share:.1f} %)"
+    if offload.macs_unknown:
+        first += f"; those of {offload.macs_unknown} node(s) are not known"
+    lines = [first]
+    if not offload.nodes:
+        lines.append("nothing runs on the accelerator" + (f": {offload.suggestion}" if offload.suggestion else ""))
+    elif offload.suggestion:
+        lines.append(f"no products run on the accelerator: {offload.suggestion}")
+    groups: dict[tuple[str, str], list[Reason]] = {}
+    for reason in offload.reasons:
+        groups.setdefault((reason.op, _NAME.sub("*", reason.reason)), []).append(reason)
+    for alike in sorted(groups.values(), key=lambda alike: -sum(one.macs or 0 for one in alike)):
+        lines.append(_reason_text(alike))
     return "\n".join(lines)
+
+
+_NAME = re.compile(r"\S*[0-9_/]\S*")
+"""A word with a digit, an underscore or a slash: the name of a node or tensor, or a number."""
+_NAMED = 3
+
+
+def _reason_text(alike: Sequence[Reason]) -> str:
+    """Why nodes stay; of several, the first one's reason and some of their names."""
+    first = alike[0]
+    macs = sum(one.macs or 0 for one in alike)
+    text = f"  stays: {first.op} {first.node}: {first.reason}"
+    if macs:
+        text += f" ({thousands(macs)} MACs)" if len(alike) == 1 else f" ({thousands(macs)} MACs with those below)"
+    if len(alike) > 1:
+        names = ", ".join(one.node for one in alike[1 : 1 + _NAMED])
+        others = f" and {len(alike) - 1 - _NAMED} more" if len(alike) > 1 + _NAMED else ""
+        text += f"\n    and likewise {len(alike) - 1} x {first.op}: {names}{others}"
+    return text
 
 
 def layer_table(profile: Profile) -> str:

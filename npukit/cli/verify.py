@@ -27,7 +27,7 @@ from npukit.isa.program import Program
 from npukit.isa.sdram import SdramChip
 from npukit.npufile import check_folder
 from npukit.sim.dram import AnyDram, DramModel, SdramDram
-from npukit.sim.judge import judge_program, refuse
+from npukit.sim.validator import refuse, validate_program
 
 if TYPE_CHECKING:
     from npukit.driver.rtl_device import RtlDevice
@@ -234,7 +234,7 @@ def _replay(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     dram = _memory(options, program.config, known)
-    refuse(judge_program(program, limits_of(options)))
+    refuse(validate_program(program, limits_of(options)))
 
     def speak(text: str) -> None:
         say(options, text)

@@ -1,7 +1,7 @@
 """Random legal programs: any mode, loops, strides, borders, rings, banks and token graphs.
 
 A program works in arenas of each memory, which a prologue fills, so that nothing unwritten is read. Order is added
-where two instructions touch the same words, and here and there where it is not needed. The judge has the last word:
+where two instructions touch the same words, and here and there where it is not needed. The validator has the last word:
 what it refuses is never returned.
 
 Programs are random, or directed: at points of the coverage, which their instructions reach if a try finds a way.
@@ -30,7 +30,7 @@ from npukit.isa.instructions import (
 )
 from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import bank_depth, operands
-from npukit.sim.judge import judge
+from npukit.sim.validator import validate
 from npukit.verify.limits import ring_operand
 from npukit.verify.makers import DramLayout, InstructionMaker, Wish
 from npukit.verify.order import Order
@@ -257,7 +257,7 @@ class _Generator:
     # ---- the program
 
     def run(self, length: int | None) -> RandomProgram | None:
-        """The program, or None if the judge refuses it."""
+        """The program, or None if the validator refuses it."""
         self._prologue()
         random = self.random
         if length is None:
@@ -280,7 +280,7 @@ class _Generator:
             else:
                 return None
         instructions = (*self.order.finish(self.instructions), End())
-        if judge(self.config, instructions, self.memory.size, [(0, self.memory.size)]):
+        if validate(self.config, instructions, self.memory.size, [(0, self.memory.size)]):
             return None
         dram = [target.point.value for target in self.targets if target.point and target.point.field == "dram"]
         placement = random_placement(
@@ -299,10 +299,10 @@ class _Generator:
         return True
 
     def _sound(self, made: Instruction) -> bool:
-        """Whether the judge takes the instruction by itself (what it reads counts as written)."""
+        """Whether the validator takes the instruction by itself (what it reads counts as written)."""
         if not isinstance(made, Vector):
             return True
-        return all(one.rule == "unwritten" for one in judge(self.config, (made, End()), 0))
+        return all(one.rule == "unwritten" for one in validate(self.config, (made, End()), 0))
 
     def _add(self, instruction: Instruction, *, plain: bool = False) -> int:
         """Add an instruction, `plain`: with no more order than it needs; its index."""

@@ -15,7 +15,7 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import End, Instruction
 from npukit.isa.program import Program
 from npukit.sim.dram import AnyDram
-from npukit.sim.judge import judge
+from npukit.sim.validator import validate
 from npukit.verify.compare import Outcome, compare_program
 from npukit.verify.coverage import cover, coverage_items, coverage_unreachable
 from npukit.verify.generator import RandomProgram
@@ -134,7 +134,7 @@ def shrink(
         rest = [replace(one, wait=0, signal=0, drain=0) for i, one in enumerate(best[:-1]) if i != position]
         candidate = (*order_instructions(device.config, rest, memory.size // device.config.word_bytes), End())
         # what is read must be written: the RTL's memories hold what earlier programs left
-        if rest and not judge(device.config, candidate, memory.size, [(0, memory.size)]):
+        if rest and not validate(device.config, candidate, memory.size, [(0, memory.size)]):
             tried = compare_program(device, candidate, memory, dram, placement=made.placement)
             if tried.first is not None:
                 best, outcome = candidate, tried

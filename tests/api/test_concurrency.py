@@ -32,8 +32,8 @@ from npukit.isa.instructions import End, Load
 from npukit.isa.place import ALIGNMENT
 from npukit.isa.program import Program
 from npukit.sim.dram import DramModel, SdramDram
-from npukit.sim.judge import JudgeError, judge
 from npukit.sim.timing import simulate_timing
+from npukit.sim.validator import ValidationError, validate
 from numpy.typing import NDArray
 
 from npukit import Session, zoo
@@ -660,11 +660,11 @@ def test_values_are_pickled(session: Session, digits: Case) -> None:
 
 def test_errors_come_back_from_other_processes() -> None:
     """A pool hangs for ever on an error that cannot be unpickled, and one that becomes another error misleads."""
-    kinds: list[type[Exception]] = [kind for kind in (*USER_ERRORS, *TOOL_ERRORS) if kind is not JudgeError]
+    kinds: list[type[Exception]] = [kind for kind in (*USER_ERRORS, *TOOL_ERRORS) if kind is not ValidationError]
     errors = [kind("a sentence") for kind in kinds]
-    findings = judge(CONFIG, (Load(bank=99), Load(bank=98), End()), 4096)
+    findings = validate(CONFIG, (Load(bank=99), Load(bank=98), End()), 4096)
     assert len(findings) == 2
-    errors.append(JudgeError(findings))
+    errors.append(ValidationError(findings))
     for error in errors:
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

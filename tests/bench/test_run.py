@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from npukit.compiler.pipeline import compile_model
 from npukit.isa.instructions import End
-from npukit.sim.judge import judge
 from npukit.sim.timing import simulate_timing
+from npukit.sim.validator import validate
 
 from npukit import NpuConfig, zoo
 
@@ -28,9 +28,9 @@ def test_repeated_program_is_sound_and_as_long_as_its_copies() -> None:
     assert len(instructions) == 4 * (len(program.instructions) - 1) + 1
     assert [isinstance(one, End) for one in instructions].index(True) == len(instructions) - 1
     dram = [(0, program.dram_bytes)]
-    assert judge(config, instructions, program.dram_bytes, dram) == []
+    assert validate(config, instructions, program.dram_bytes, dram) == []
     plain = (*(4 * program.instructions[:-1]), End())
-    assert judge(config, plain, program.dram_bytes, dram) != []  # copies race without their tokens
+    assert validate(config, plain, program.dram_bytes, dram) != []  # copies race without their tokens
     once = simulate_timing(config, program.instructions).cycles
     # only the fetch of the first instructions is not repeated
     assert 4 * (once - 120) < simulate_timing(config, instructions).cycles <= 4 * once

@@ -171,9 +171,9 @@ def test_check_json(npukit, digits) -> None:
     assert set(value) == {"schema", "model", "config", "subgraphs", "offload"}
     assert value["config"]["array"] == 4 and value["config"]["act_depth"] == 999
     offload = value["offload"]
-    assert set(offload) == {"nodes", "nodes_total", "macs", "macs_total", "reasons"}
+    assert set(offload) == {"nodes", "nodes_total", "macs", "macs_total", "macs_unknown", "suggestion", "reasons"}
     assert offload["nodes"] + len(offload["reasons"]) == offload["nodes_total"]
-    assert {*offload["reasons"][0]} == {"node", "op", "reason"}
+    assert {*offload["reasons"][0]} == {"node", "op", "reason", "macs"}
 
 
 def test_config_line_names_what_is_used(npukit, digits, tmp_path) -> None:
@@ -198,7 +198,14 @@ def test_what_was_compiled_to_nothing_can_be_compiled_again(npukit, digits, tmp_
 
 @pytest.mark.parametrize(
     "text",
-    ["{}", "[" * 200_000, '{"macs": "x"}', "NaN", '{"nodes":1,"nodes_total":2,"macs":3,"macs_total":4,"reasons":[5]}'],
+    [
+        "{}",
+        "[" * 200_000,
+        '{"macs": "x"}',
+        "NaN",
+        '{"nodes_total":2,"macs":3,"macs_total":4,"macs_unknown":0,"suggestion":"","reasons":[5]}',
+        '{"nodes_total":2,"macs":3,"macs_total":4,"macs_unknown":0,"suggestion":"","reasons":[{"node":"a","macs":"d"}]}',
+    ],
 )
 def test_counts_that_are_none(npukit, digits, tmp_path, text) -> None:
     """Anyone can write them; what the programs say stands in their place."""
@@ -261,6 +268,8 @@ def test_run_json(npukit, digits) -> None:
         "nodes_total",
         "macs",
         "macs_total",
+        "macs_unknown",
+        "suggestion",
         "boundary_bytes",
         "reasons",
     }

@@ -1,4 +1,4 @@
-"""Programs from files: each command has the judge look first, and holds them to limits that the user can raise."""
+"""Programs from files: each command has the validator look first, and holds them to limits that the user can raise."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from npukit.isa.instructions import End, Engine, Instruction, Load, Matrix, Memo
 from npukit.isa.layout import blocked
 from npukit.isa.limits import Limits
 from npukit.isa.program import MAGIC, Program, ProgramError, TensorInfo
-from npukit.sim.judge import JudgeError
+from npukit.sim.validator import ValidationError
 
 from npukit import Session
 from npukit.npufile import write_artifact
@@ -126,18 +126,18 @@ def test_an_illegal_program_is_refused_by_the_library(
     path = saved(program, compiled, tmp_path / "p.npu.onnx")
     model = onnx.load(path)
     for source in (path, path.read_bytes(), model, saved(program, compiled, tmp_path / "p.npu")):
-        with pytest.raises(JudgeError, match=sentence):
+        with pytest.raises(ValidationError, match=sentence):
             Session(source)
-    with pytest.raises(JudgeError, match=sentence):
+    with pytest.raises(ValidationError, match=sentence):
         Executor(model, SimDevice(program.config))
-    with pytest.raises(JudgeError, match=sentence):
+    with pytest.raises(ValidationError, match=sentence):
         LoadedProgram(SimDevice(program.config), program, 0)
 
 
-def test_what_was_compiled_here_is_not_judged_again(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_compiled_here_is_not_validated_again(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    monkeypatch.setattr("npukit.driver.loader.judge_program", lambda *_: looked.append(1) or [])
-    monkeypatch.setattr("npukit.compiled.judge_program", lambda *_: looked.append(1) or [])
+    monkeypatch.setattr("npukit.driver.loader.validate_program", lambda *_: looked.append(1) or [])
+    monkeypatch.setattr("npukit.compiled.validate_program", lambda *_: looked.append(1) or [])
     session = Session(small, "int8-8x8")
     assert not looked
     Session(session.artifact)
@@ -160,7 +160,9 @@ def test_memory_is_limited(sound: Program, compiled: Path, npukit, tmp_path: Pat
     large = saved(replace(sound, dram_bytes=400 << 20), compiled, tmp_path / "p.npu")
     npukit("run", large, "--quiet").refused("above the limit of 1024 MiB")
     assert npukit("run", large, "--quiet", "--max-memory", 2000).code == 0
-    with pytest.raises(JudgeError, match="above the limit of 0.0078125 MiB: raise it with --max-memory, or Limits"):
+    with pytest.raises(
+        ValidationError, match="above the limit of 0.0078125 MiB: raise it with --max-memory, or Limits"
+    ):
         Session(compiled, limits=Limits(memory=1 << 13))
 
 
@@ -213,7 +215,7 @@ def test_cycles_are_limited(sound: Program, compiled: Path, npukit, tmp_path: Pa
             npukit(*arguments(command, path, tmp_path), "--quiet", "--max-cycles", 1000).refused(
                 "the program keeps MATRIX at work for", "above the limit of 1000: raise it with --max-cycles"
             )
-    with pytest.raises(JudgeError, match="above the limit of 10: raise it with --max-cycles, or Limits"):
+    with pytest.raises(ValidationError, match="above the limit of 10: raise it with --max-cycles, or Limits"):
         Session(compiled, limits=Limits(cycles=10))
     assert npukit("run", compiled, "--quiet", "--max-cycles", 10).code == 2
     assert npukit("run", compiled, "--quiet", "--max-cycles", 10_000).code == 0
@@ -265,7 +267,7 @@ READS_BLANK = "LOAD words=4 word_stride=1 dram=100 signal=STORE\nSTORE dram=8 wo
         ("LOAD signal=STORE\nSTORE wait=LOAD planes=4096 rows=4096 words=65536", "dram holds a word twice"),
     ],
 )  # fmt: skip
-def test_long_loops_are_judged_without_being_walked(line: str, sentence: str, npukit, tmp_path: Path) -> None:
+def test_long_loops_are_validated_without_being_walked(line: str, sentence: str, npukit, tmp_path: Path) -> None:
     (tmp_path / "p.asm").write_text(f"{line}\nEND\n")
     command = ("asm", tmp_path / "p.asm", "-o", tmp_path / "p.npu")
     npukit(*command).refused("above the limit of 1000000000" if "twice" in sentence else sentence)

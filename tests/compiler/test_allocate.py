@@ -49,11 +49,11 @@ def plans(draw) -> Plan:
 
 
 @settings(max_examples=300)
-@given(plan=plans())
-def test_on_chip(plan) -> None:
+@given(plan=plans(), compact=st.booleans())
+def test_on_chip(plan, compact) -> None:
     """Word by word: what a buffer takes over is exactly what `replaces` says, and nobody is there any more."""
     try:
-        allocation = AllocatePass(CONFIG).run(plan)
+        allocation = AllocatePass(CONFIG, compact).run(plan)
     except DoesNotFit as error:
         assert "words for buffer" in str(error) and "do not fit in" in str(error)
         return
@@ -83,6 +83,33 @@ def test_the_longest_unused_words_go_first() -> None:
     allocation = AllocatePass(CONFIG).run(plan)
     assert [allocation.place[buffer] for buffer in buffers] == [(0, 0), (0, 8), (0, 0)]
     assert allocation.replaces[buffers[2]] == [buffers[0]]
+
+
+def test_the_lowest_words_leave_the_longest_free_stretches() -> None:
+    """Words that rested longest lie behind what is over by now, and leave too few before and behind them."""
+    first, second, third = (
+        Buffer(Memory.ACC, words, name) for words, name in ((3, "first"), (12, "second"), (4, "third"))
+    )
+    config = replace(CONFIG, acc_depth=16, acc_banks=1)
+    plan = Plan(EMPTY, [task([first]), task([second]), task([second, third])])
+    with pytest.raises(DoesNotFit, match="4 words for third do not fit in 1 ACC banks of 16 words"):
+        AllocatePass(config).run(plan)
+    allocation = AllocatePass(config, compact=True).run(plan)
+    verify_allocation(config, allocation)
+    assert [allocation.place[buffer] for buffer in (first, second, third)] == [(0, 0), (0, 0), (0, 12)]
+    assert allocation.replaces == {first: [], second: [first], third: []}
+
+
+def test_a_program_whose_sums_fill_their_memory(graphs) -> None:
+    """A mean has 12 partial sums and 4 sums of those, which is all of ACC; a convolution before it took other words."""
+    config = NpuConfig(
+        array=4, act_depth=64, act_banks=1, wgt_depth=256, acc_depth=16, acc_banks=1, par_depth=32, vector_lanes=1,
+        fma_lanes=1, vector_taps=1, max_window=3, bus_bytes=4, max_burst=8, queue_depth=1,
+    )  # fmt: skip
+    graph = graphs.Graph()
+    graph.output(graph.conv(graph.input((1, 1, 6, 7)), 10, (6, 7)))
+    graph.output(graph.global_average(graph.input((1, 1, 5, 7))))
+    graphs.agree(graph.model(), config)
 
 
 def test_what_does_not_fit() -> None:

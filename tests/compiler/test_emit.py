@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from npukit.compiler.passes import emit
 from npukit.compiler.passes.emit import EmitPass
-from npukit.compiler.passes.judge import JudgePass
+from npukit.compiler.passes.validate import ValidatePass
 from npukit.compiler.pipeline import compile_model
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import ENGINES, Engine, Vector
 from npukit.isa.program import Program
 from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.functional import FunctionalSimulator
-from npukit.sim.judge import JudgeError, judge
+from npukit.sim.validator import ValidationError, validate
 
 TIGHT = NpuConfig(
     array=4, act_depth=96, act_banks=3, wgt_depth=48, acc_depth=20, acc_banks=2, par_depth=33, vector_lanes=2,
@@ -134,7 +134,7 @@ def without_wait(program: Program, index: int, source: Engine) -> Program:
 
 
 def test_no_token_is_there_in_vain(graphs) -> None:
-    """Without any single wait, the judge finds a race."""
+    """Without any single wait, the validator finds a race."""
     program = program_of(network(graphs, size=6), TIGHT)
     pairs = [
         (index, source)
@@ -145,8 +145,8 @@ def test_no_token_is_there_in_vain(graphs) -> None:
     assert len(pairs) > 20
     generator = random.Random(1)
     for index, source in generator.sample(pairs, 20):
-        with pytest.raises(JudgeError, match="race in|waits for|which nothing has written"):
-            JudgePass().run(without_wait(program, index, source))
+        with pytest.raises(ValidationError, match="race in|waits for|which nothing has written"):
+            ValidatePass().run(without_wait(program, index, source))
 
 
 def test_no_drain_is_there_in_vain(graphs) -> None:
@@ -158,8 +158,8 @@ def test_no_drain_is_there_in_vain(graphs) -> None:
     for index in drains:
         instructions = list(program.instructions)
         instructions[index] = replace(instructions[index], drain=0)
-        with pytest.raises(JudgeError, match="race in ACC bank"):
-            JudgePass().run(replace(program, instructions=tuple(instructions)))
+        with pytest.raises(ValidationError, match="race in ACC bank"):
+            ValidatePass().run(replace(program, instructions=tuple(instructions)))
 
 
 def test_long_runs_of_one_engine(graphs) -> None:
@@ -170,7 +170,7 @@ def test_long_runs_of_one_engine(graphs) -> None:
     graph.output(graph.conv(x, 8, 1))
     program = program_of(graph.model(), config)
     assert len(program.instructions) > 1500
-    assert judge(config, program.instructions, program.dram_bytes, [(0, program.dram_bytes)]) == []
+    assert validate(config, program.instructions, program.dram_bytes, [(0, program.dram_bytes)]) == []
 
 
 def test_more_tiles_than_a_counter_holds(graphs) -> None:
@@ -189,7 +189,7 @@ def test_more_tiles_than_a_counter_holds(graphs) -> None:
 def test_bound_and_need_at_once(graphs, config, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that depends on an engine, and is as far ahead of it as it may be, takes one token, not two."""
     monkeypatch.setattr(emit, "_SYNCHRONISE", most)
-    assert len(program_of(network(graphs), config).instructions) > 40  # compiling asks the judge
+    assert len(program_of(network(graphs), config).instructions) > 40  # compiling asks the validator
 
 
 def test_tables(graphs) -> None:

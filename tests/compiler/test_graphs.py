@@ -1,4 +1,4 @@
-"""Whole graphs: every quantised tensor equals ONNX Runtime's, and the judge is silent."""
+"""Whole graphs: every quantised tensor equals ONNX Runtime's, and the validator is silent."""
 
 from dataclasses import replace
 from typing import Any

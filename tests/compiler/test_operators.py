@@ -589,3 +589,67 @@ def test_quantiser_inside_of_a_branch(graphs) -> None:
     session = Session(model, SMALL)
     assert session.run(graphs.inputs_of(model))["chosen"].shape == (1, 4, 6, 6)
     assert [node.op for program in session.programs.values() for node in program.nodes] == ["Conv"]
+
+
+_MOVES = {
+    "MaxPool": ((), {"kernel_shape": [2, 2]}),
+    "Pad": ((np.array([0, 0, 1, 0, 0, 0, 2, 1]), np.array(0, np.float32)), {}),
+    "Slice": ((np.array([1]), np.array([6]), np.array([1])), {}),
+    "Resize": (
+        (None, np.array([1, 1, 2, 1], np.float32)),
+        {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"},
+    ),
+    "Unsqueeze": ((np.array([2]),), {}),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("op", list(_MOVES))
+def test_what_moves_elements_may_change_their_quantisation(graphs, op, dtype) -> None:
+    """They are looked up in a table behind it, as ONNX's quantisers have them."""
+    graph = graphs.Graph()
+    constants, attributes = _MOVES[op]
+    shape = (1, 7, 8) if op == "Unsqueeze" else (2, 7, 8, 9)
+    names = ["" if value is None else graph.constant(value) for value in constants]
+    x = graph.input(shape, scale=0.02)
+    moved = graph.node(op, [graph.dequantize(x), *names], **attributes)
+    graph.output(graph.quantize(moved, 0.031, 5, dtype))
+    session, _ = graphs.agree(graph.model(), SMALL)
+    (program,) = session.programs.values()
+    assert program.nodes[-1].op == op
+
+
+def test_parts_of_a_split_may_have_quantisations_of_their_own(graphs) -> None:
+    graph = graphs.Graph()
+    x = graph.input((1, 9, 5, 5), scale=0.02)
+    first, second = graph.split(x, [4, 5])
+    graph.nodes[-1].input[1] = graph.constant(np.float32(0.05), "scale")
+    graph.output(first)
+    graph.output(graphs.Quantized(second.name, 0.05, second.zero_point, second.dtype))
+    graphs.agree(graph.model(), SMALL)
+
+
+def test_a_flattened_image_keeps_its_quantisation(graphs) -> None:
+    graph = graphs.Graph()
+    x = graph.conv(graph.input((1, 4, 6, 6)), 5)
+    flat = graph.quantize(graph.node("Flatten", [graph.dequantize(x)]), 0.3, 1)
+    graph.output(graph.gemm(flat, 3))
+    session, _ = graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Flatten"}, subgraphs=2)
+    assert "and the quantisation as well" in {one.op: one.reason for one in session.offload.reasons}["Flatten"]
+
+
+@pytest.mark.parametrize(
+    ("x_scale", "y_scale", "fill"), [(0.5, 0.1, 0.2), (0.5, 0.1, -3.3), (0.1, 0.5, -50), (0.5, 0.1, 1)]
+)
+def test_a_pad_that_requantises_fills_with_what_the_quantiser_behind_it_makes(graphs, x_scale, y_scale, fill) -> None:
+    """Not with what becomes of the fill in the input's scale, or in its range."""
+    graph = graphs.Graph()
+    x = graph.conv(graph.input((1, 4, 6, 6)), 4, scale=x_scale, zero_point=0)
+    names = [graph.constant(np.array([0, 0, 1, 1, 0, 0, 1, 1])), graph.constant(np.array(fill, np.float32))]
+    y = graph.quantize(graph.node("Pad", [graph.dequantize(x), *names]), y_scale, 0)
+    graph.output(graph.conv(y, 3))
+    exact = fill == 1
+    session, _ = graphs.agree(
+        graph.model(), SMALL, stays=graphs.EDGES if exact else {*graphs.EDGES, "Pad"}, subgraphs=1 if exact else 2
+    )
+    assert ("Pad" in {one.op for one in session.offload.fallback}) is not exact

@@ -98,14 +98,6 @@ def test_sixteen_bits(graphs) -> None:
     assert reason.endswith("is int16; activations must be int8 or uint8")
 
 
-def test_one_dimensional_convolution(graphs) -> None:
-    graph = graphs.Graph()
-    x = graph.input((1, 4, 8))
-    weights = graph.weights(graph.random.integers(-9, 9, (6, 4, 3)).astype(np.int8), 0.01)
-    graph.output(graph.quantize(graph.node("Conv", [graph.dequantize(x), weights]), 0.1))
-    assert reasons(graph.model(), "Conv") == [f"{x.name} has 3 dimensions; 4 (NCHW) or 2 are supported"]
-
-
 @pytest.mark.parametrize(
     ("attributes", "reason"),
     [
@@ -124,7 +116,7 @@ def test_convolutions_beyond_the_fields(graphs, attributes, reason) -> None:
 
 def test_kernels_too_large_for_a_configuration(graphs) -> None:
     model = one_conv(graphs, (1, 4, 70, 70), kernel=(65, 2)).model()
-    assert reasons(model, "Conv") == ["kernel 65x2 exceeds 64: use a larger configuration"]
+    assert reasons(model, "Conv") == ["kernel 65x2 has more than 64 rows: use a larger configuration"]
     model = one_conv(graphs, (1, 4, 40, 40), kernel=40).model()
     assert reasons(model, "Conv", PRESETS["int8-16x16"]) == [
         "one window of 1600 words does not fit in act_depth 1536: use a larger configuration"
@@ -135,7 +127,7 @@ def test_kernels_too_large_for_a_configuration(graphs) -> None:
     ("size", "reason"),
     [
         ((1, 1, 8, 8), "input [1, 1, 8, 8] repeats along channels; only a constant may"),
-        ((4, 8, 8), "has 3 dimensions; 4 (NCHW) or 2 are supported"),
+        ((4, 8, 8), "has 3 dimensions and the result 4"),
     ],
 )
 def test_broadcasting_addition(graphs, size, reason) -> None:
@@ -162,13 +154,6 @@ def test_max_pooling(graphs) -> None:
         return graph
 
     assert reasons(pool(kernel=9).model(), "MaxPool") == ["kernel 9x9 exceeds max_window 7"]
-    graph = pool(kernel=2)
-    graph.nodes[-2].input[1] = graph.constant(np.float32(0.03), "scale")
-    (found,) = reasons(graph.model(), "MaxPool")
-    assert found.startswith(
-        "MaxPool changes the quantisation: int8 of scale 0.02 and zero point 3 to int8 of 0.03 and 3; equal"
-    )
-    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "MaxPool"}, subgraphs=0)
     graph = pool(kernel=2)
     next(node for node in graph.nodes if node.op_type == "MaxPool").output.append("indices")
     graph.output_value("indices", 7)
@@ -225,7 +210,7 @@ def test_reshape_of_a_large_image(graphs) -> None:
     graph = graphs.Graph()
     graph.output(graph.gemm(graph.flatten(graph.conv(graph.input((1, 2, 70, 70)), 3, 1)), 5))
     assert reasons(graph.model(), "Flatten") == [
-        "an image of 70x70 is too large to be flattened in place: kernel 70x70 exceeds 64"
+        "an image of 70x70 is too large to be flattened in place: kernel 70x70 has more than 64 rows"
     ]
     graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Flatten"}, subgraphs=2)
 
@@ -298,7 +283,7 @@ def test_other_operators_domains_and_data_types(graphs) -> None:
     model = graph.model()
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info(model.graph.output[0].name, 1, (1, 6, 6, 6)))
     assert reasons(model, "Gelu") == ["operators of domain com.microsoft are not supported"]
-    assert reasons(model, "Softmax")[0].startswith("operator Softmax is not supported; supported are Abs, Acos")
+    assert reasons(model, "Softmax")[0].startswith("operator Softmax is not supported (npukit ops lists")
     graphs.agree(model, SMALL, stays={*graphs.EDGES, "Gelu", "Softmax"})
     (reason,) = reasons(model, "Conv", PRESETS["bf16-4x4"])
     assert reason.endswith("are not a float32 constant")

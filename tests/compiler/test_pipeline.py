@@ -51,7 +51,7 @@ def test_every_stage_has_a_text(stage) -> None:
         "interleave": "MATRIX ",
         "allocate": "WGT bank 0 words ",
         "emit": "  # Conv block1/conv1/Conv",
-        "judge": "  # Conv block1/conv1/Conv",
+        "validate": "  # Conv block1/conv1/Conv",
     }[stage]
     assert expected in text
 
@@ -121,9 +121,10 @@ def test_artifact(graphs, tmp_path) -> None:
         name for node in result.artifact.graph.node for name in node.input if name.startswith(("scale", "zero_point"))
     }
     notes = {entry.key: entry.value for entry in result.artifact.metadata_props}
-    assert notes["author"] == "me" and json.loads(notes["npukit.offload"])["nodes"] == result.partition.nodes
+    assert notes["author"] == "me" and json.loads(notes["npukit.offload"])["macs"] == result.partition.macs
     offload = offload_of(result.artifact, programs_of(result.artifact))
     assert offload.reasons == result.partition.reasons and offload.macs_total == result.partition.macs_total
+    assert offload.nodes == result.partition.nodes and offload.suggestion == ""
     write_artifact(tmp_path / "a.onnx", result.artifact)
     again = read_model(tmp_path / "a.onnx")
     inputs = graphs.inputs_of(model)

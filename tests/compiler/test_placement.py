@@ -11,8 +11,8 @@ import pytest
 from npukit.isa.config import PRESETS
 
 from npukit import Session, zoo
-from npukit.cli.run import random_inputs
 from npukit.compare import Oracle, compare
+from npukit.sample_inputs import random_inputs
 
 SMALL = PRESETS["int8-4x4"]
 SHAPE = (2, 4, 6, 6)
@@ -45,7 +45,7 @@ def test_digits_whose_convolutions_do_not_fit() -> None:
     assert len(session.programs) == 2 and session.compilation is not None
     oracle = Oracle(session.compilation.source)
     for seed in range(6, 12):  # the tenth crosses a tie
-        inputs = random_inputs(session.inputs, seed)
+        inputs = random_inputs(session.artifact, session.inputs, seed)
         found = compare(session, oracle, inputs, session.run(inputs))
         assert found.mismatches == 0 and found.tensors == found.tensors_total, found.first_mismatch
 

@@ -144,4 +144,4 @@ def test_kernels() -> None:
     assert kernel_problem(config, (4, 4), (7, 1)) == "one window of 88 words does not fit in act_depth 64"
     assert kernel_problem(config, (16, 4)) == "one window of 64 words does not fit in act_depth 64"
     assert kernel_problem(replace(config, act_banks=2), (16, 4)) is None
-    assert kernel_problem(NpuConfig(), (65, 1)) == "kernel 65x1 exceeds 64"
+    assert kernel_problem(NpuConfig(), (65, 1)) == "kernel 65x1 has more than 64 rows"

@@ -9,7 +9,7 @@ from npukit.compiler.frontends.onnx.importer import Imported
 from npukit.compiler.frontends.onnx.verify import verify_partition
 from npukit.compiler.ir.tensor import Quantization, Tensor
 from npukit.compiler.ir.verify import InvalidGraph, verify_graph
-from npukit.compiler.passes.judge import JudgePass
+from npukit.compiler.passes.validate import ValidatePass
 from npukit.compiler.pipeline import Compilation, compile_model
 from npukit.compiler.tasks import Allocation, Box, Buffer, DramUse, Operand, Plan, Task
 from npukit.compiler.verify import (
@@ -20,7 +20,7 @@ from npukit.compiler.verify import (
 from npukit.isa.config import PRESETS
 from npukit.isa.formats import INT8
 from npukit.isa.instructions import Engine, Load, Memory, Vector
-from npukit.sim.judge import JudgeError
+from npukit.sim.validator import ValidationError
 
 CONFIG = PRESETS["int8-4x4"]
 
@@ -154,16 +154,16 @@ def test_allocation(result) -> None:
 
 def test_program(result) -> None:
     program = result.programs[1]
-    JudgePass().run(program)
+    ValidatePass().run(program)
     waiting = next(i for i, one in enumerate(program.instructions) if one.wait)
     for change in (dict(wait=0), dict(wait=15), dict(signal=15)):
         changed = list(program.instructions)
         changed[waiting] = replace(changed[waiting], **change)
-        with pytest.raises(JudgeError):
-            JudgePass().run(replace(program, instructions=tuple(changed)))
-    with pytest.raises(JudgeError, match="exactly one END"):
-        JudgePass().run(replace(program, instructions=program.instructions[:-1]))
-    with pytest.raises(JudgeError, match="which nothing has written"):
-        JudgePass().run(replace(program, tensors=tuple(one for one in program.tensors if one.role != "input")))
-    with pytest.raises(JudgeError, match="outside of the program's"):
-        JudgePass().run(replace(program, dram_bytes=program.dram_bytes // 2))
+        with pytest.raises(ValidationError):
+            ValidatePass().run(replace(program, instructions=tuple(changed)))
+    with pytest.raises(ValidationError, match="exactly one END"):
+        ValidatePass().run(replace(program, instructions=program.instructions[:-1]))
+    with pytest.raises(ValidationError, match="which nothing has written"):
+        ValidatePass().run(replace(program, tensors=tuple(one for one in program.tensors if one.role != "input")))
+    with pytest.raises(ValidationError, match="outside of the program's"):
+        ValidatePass().run(replace(program, dram_bytes=program.dram_bytes // 2))

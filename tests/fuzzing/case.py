@@ -129,7 +129,7 @@ def run_command(*arguments: object) -> Answer:
 
 
 def answer_of(answer: Answer) -> Result:
-    """How the answer of a command with `--quiet` is to be judged."""
+    """How the answer of a command with `--quiet` is to be validated."""
     lines = answer.err.splitlines()
     if answer.code == 0 and not lines:
         return Result(Outcome.ACCEPTED)

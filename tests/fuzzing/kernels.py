@@ -1,4 +1,4 @@
-"""The simulator's compiled kernels with every index checked, on mutated programs, accepted by the judge or not."""
+"""The simulator's compiled kernels with every index checked, on mutated programs, accepted by the validator or not."""
 
 import hashlib
 from pathlib import Path
@@ -65,7 +65,7 @@ class Kernels:
         except (Deadlock, ValueError) as error:
             return Result(Outcome.REFUSED, str(error))
         if isinstance(accepted_program(data), str):
-            return Result(Outcome.REFUSED, "by the judge; its timing was simulated")
+            return Result(Outcome.REFUSED, "by the validator; its timing was simulated")
         machine = FunctionalSimulator(config, np.frombuffer(program.constants, np.uint8).copy())
         for instruction in program.instructions:
             machine.execute(instruction)

@@ -4,7 +4,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from fuzz_models import CONFIGS, Verdict, base_model, judge_bytes, mutate_bytes, mutate_model
+from fuzz_models import CONFIGS, Verdict, base_model, examine_bytes, mutate_bytes, mutate_model
 
 from .case import Outcome, Result
 
@@ -39,7 +39,7 @@ class Models:
 
     def run(self, data: bytes) -> Result:
         """A session, and ONNX Runtime beside it."""
-        found = judge_bytes(data[1:], list(CONFIGS.values())[data[0]])
+        found = examine_bytes(data[1:], list(CONFIGS.values())[data[0]])
         return Result(_OUTCOMES.get(found.verdict, Outcome.WRONG), f"{found.verdict}: {found.detail}")
 
 

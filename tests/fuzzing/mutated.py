@@ -1,4 +1,4 @@
-"""Random legal programs with changes: whatever the judge accepts runs without an error on both halves of the
+"""Random legal programs with changes: whatever the validator accepts runs without an error on both halves of the
 simulator, and a part of it on the RTL with equal bits and cycles."""
 
 import hashlib
@@ -14,8 +14,8 @@ from npukit.isa.config import PRESETS
 from npukit.isa.instructions import Load, Memory
 from npukit.isa.program import Program, ProgramError
 from npukit.sim.functional import FunctionalSimulator
-from npukit.sim.judge import judge
 from npukit.sim.timing import simulate_timing
+from npukit.sim.validator import validate
 from sources import MACHINE
 
 from npukit.verify.compare import compare_program
@@ -34,7 +34,7 @@ _CONFIGS = ("int8-4x4", "bf16-4x4")
 _BASES = 300
 """Programs of each configuration that are changed, over and over."""
 _RTL_SHARE = 4
-"""Every fourth program that the judge accepts runs on the RTL as well."""
+"""Every fourth program that the validator accepts runs on the RTL as well."""
 _CYCLES = 200_000
 """A program that keeps an engine at work for longer is refused: it would take the time of a hundred others."""
 _WORDS = (1, 0x7FFFFFFF, 31, 32, 62, 63, 64, 0xFFFFFFE1, 0xFFFFFFE0, 0xFFFFFFC0, 0x40000000, *SPECIAL)
@@ -74,13 +74,13 @@ def _other_parameters(random: Random, constants: bytes, place: tuple[int, int]) 
 
 
 def accepted_program(data: bytes) -> Program | str:
-    """The program of a file if the judge accepts it, or why not."""
+    """The program of a file if the validator accepts it, or why not."""
     try:
         program = Program.from_bytes(data)
     except ProgramError as error:
         return str(error)
     size = program.dram_bytes
-    findings = judge(program.config, program.instructions, size, [(0, size)], cycles=_CYCLES)
+    findings = validate(program.config, program.instructions, size, [(0, size)], cycles=_CYCLES)
     return str(findings[0]) if findings else program
 
 
@@ -100,7 +100,7 @@ class Mutated:
         return mutated_program(random)
 
     def run(self, data: bytes) -> Result:
-        """Judge it, and run what is accepted."""
+        """Validator it, and run what is accepted."""
         program = accepted_program(data)
         if isinstance(program, str):
             return Result(Outcome.REFUSED, program)

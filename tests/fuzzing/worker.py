@@ -39,7 +39,7 @@ def _random(kind: str, seed: int, index: int) -> Random:
     return Random(f"{seed}/{kind}/{index}")
 
 
-def _judged(run: Callable[[], Result]) -> Result:
+def _validated(run: Callable[[], Result]) -> Result:
     try:
         return run()
     except WrongResult as error:
@@ -105,7 +105,7 @@ def work(name: str, seed: int, folder: str, pipe: Connection, shared: Any) -> No
                 pipe.send(("input", None))  # the case has said so
         elif order == "replay":
             shared.begun = time.monotonic()
-            pipe.send(("result", 0, memory.check(_judged(lambda data=operands[0]: kind.run(data)))))
+            pipe.send(("result", 0, memory.check(_validated(lambda data=operands[0]: kind.run(data)))))
         else:
             ctypes.memset(ctypes.addressof(shared.counts), 0, ctypes.sizeof(shared.counts))
             notes.clear()
@@ -113,7 +113,7 @@ def work(name: str, seed: int, folder: str, pipe: Connection, shared: Any) -> No
                 shared.index, shared.begun = index, time.monotonic()
                 random = _random(name, seed, index)
                 # an error in making the input is one of the case
-                result = memory.check(_judged(lambda random=random: kind.run(kind.input(random))))
+                result = memory.check(_validated(lambda random=random: kind.run(kind.input(random))))
                 shared.counts[OUTCOMES.index(result.outcome)] += 1
                 if result.outcome not in GOOD:
                     pipe.send(("result", index, result))

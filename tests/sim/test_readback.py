@@ -8,7 +8,7 @@ from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import Load, Memory
 from npukit.sim.bfloat16 import narrow, widen
 from npukit.sim.functional import FunctionalSimulator
-from npukit.sim.judge import judge
+from npukit.sim.validator import validate
 
 from npukit.verify.generator import random_program
 from npukit.verify.readback import WrittenWords, read_back
@@ -44,7 +44,7 @@ def test_read_back(name: str) -> None:
             written.mark(instruction)
         expected = _expected(config, machine)
         reading = read_back(config, written, machine.acc)
-        findings = judge(config, reading.instructions, reading.image.size, [(0, reading.image.size)])
+        findings = validate(config, reading.instructions, reading.image.size, [(0, reading.image.size)])
         assert {finding.rule for finding in findings} <= {"unwritten"}, findings[:3]
         machine.dram = reading.image.copy()
         for instruction in reading.instructions:
@@ -76,7 +76,7 @@ def test_what_earlier_programs_left_does_not_show() -> None:
         machine.wgt[~written.masks[Memory.WGT]] = 0x7F80
         machine.wgt[:, ::2][~written.masks[Memory.WGT][:, ::2]] = 0x7FC1
         reading = read_back(config, written, machine.acc)
-        findings = judge(config, reading.instructions, reading.image.size, [(0, reading.image.size)])
+        findings = validate(config, reading.instructions, reading.image.size, [(0, reading.image.size)])
         assert {finding.rule for finding in findings} <= {"unwritten"}, findings[:3]
         machine.dram = reading.image.copy()
         for instruction in reading.instructions:

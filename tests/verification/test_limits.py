@@ -7,7 +7,7 @@ from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.descriptors import descriptor_lanes
 from npukit.isa.instructions import OPCODES, End, InstructionError, Load, Matrix, Memory, Operation, fields_of
 from npukit.sim.addressing import operands
-from npukit.sim.judge import judge
+from npukit.sim.validator import validate
 
 from npukit.verify import limits
 from npukit.verify.coverage import coverage_items, coverage_targets, coverage_unreachable
@@ -59,7 +59,7 @@ def test_a_field_of_no_known_class_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_end_is_legal(config: NpuConfig) -> None:
-    """Each point has a witness in a program that the judge takes; what plain programs always have is left out."""
+    """Each point has a witness in a program that the validator takes; what plain programs always have is left out."""
     plain = {"drain", "wait", "signal"}
     chosen = [point for point in points(config) if point.kind is not End and point.field not in plain]
     assert len(chosen) > 850
@@ -68,7 +68,7 @@ def test_every_end_is_legal(config: NpuConfig) -> None:
 
 
 def test_what_lies_beyond_is_refused(config: NpuConfig) -> None:
-    """The witness with its field one step further: no instruction, or one that the judge refuses by itself."""
+    """The witness with its field one step further: no instruction, or one that the validator refuses by itself."""
     looked_at = 0
     for span in spans(config):
         spec = next(one for one in fields_of(span.kind) if one.name == span.field)
@@ -97,7 +97,7 @@ def _is(point: Point, span, value: int) -> bool:
 
 
 def _legal(config: NpuConfig, one, dram_bytes: int) -> bool:
-    findings = judge(config, (replace(one, wait=0, signal=0), End()), dram_bytes, [(0, dram_bytes)])
+    findings = validate(config, (replace(one, wait=0, signal=0), End()), dram_bytes, [(0, dram_bytes)])
     return all(finding.rule == "unwritten" for finding in findings)
 
 

@@ -6,12 +6,13 @@ The node's blob is the program; all other nodes are ordinary ONNX, so that any v
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 
 import onnx
 import onnx_ir as ir
+from npukit.compiler.frontends.onnx.offload import Offload, Reason
 from npukit.compiler.frontends.onnx.operators import used_values
-from npukit.compiler.frontends.onnx.partitioned import Partition, Reason
+from npukit.compiler.frontends.onnx.partitioned import Partition
 from npukit.compiler.ir.graph import Graph
 from npukit.driver.host import overridable
 from npukit.isa import schema
@@ -19,21 +20,10 @@ from npukit.isa.program import Program
 from npukit.isa.schema import SchemaError
 from onnx import helper
 
-__all__ = ["Offload", "build_artifact", "offload_of"]
+__all__ = ["build_artifact", "offload_of"]
 
 _OFFLOAD = "npukit.offload"
 _TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8, "float32": onnx.TensorProto.FLOAT}
-
-
-@dataclass(frozen=True)
-class Offload:
-    """What of a model the machine takes over, as the compiled model remembers it."""
-
-    nodes: int
-    nodes_total: int
-    macs: int
-    macs_total: int
-    reasons: tuple[Reason, ...]
 
 
 def offload_of(artifact: onnx.ModelProto, programs: Mapping[str, Program]) -> Offload:
@@ -45,7 +35,7 @@ def offload_of(artifact: onnx.ModelProto, programs: Mapping[str, Program]) -> Of
     nodes = [node for program in programs.values() for node in program.nodes]
     macs = sum(node.macs for node in nodes)
     count = len({node.name for node in nodes})  # one may be several operations
-    return Offload(count, count, macs, macs, ())
+    return Offload(reasons=(), nodes_total=count, macs=macs, macs_total=macs)
 
 
 def _read_offload(text: str) -> Offload:
@@ -55,14 +45,22 @@ def _read_offload(text: str) -> Offload:
         SchemaError: when it is not that.
     """
     values = schema.record(schema.parse(text.encode()), [one.name for one in fields(Offload)], _OFFLOAD)
-    numbers = {name: schema.whole(values[name], 0, schema.MOST, _OFFLOAD, name) for name in values if name != "reasons"}
-    names = [one.name for one in fields(Reason)]
-    reasons = []
-    for number, value in enumerate(schema.items(values["reasons"], _OFFLOAD, "reasons")):
-        place = f"{_OFFLOAD}.reasons[{number}]"
-        entry = schema.record(value, names, place)
-        reasons.append(Reason(**{name: schema.text(entry[name], place, name) for name in names}))
-    return Offload(**numbers, reasons=tuple(reasons))
+    counts = ("nodes_total", "macs", "macs_total", "macs_unknown")
+    return Offload(
+        reasons=tuple(
+            _read_reason(value, f"{_OFFLOAD}.reasons[{number}]")
+            for number, value in enumerate(schema.items(values["reasons"], _OFFLOAD, "reasons"))
+        ),
+        suggestion=schema.text(values["suggestion"], _OFFLOAD, "suggestion"),
+        **{name: schema.whole(values[name], 0, schema.MOST, _OFFLOAD, name) for name in counts},
+    )
+
+
+def _read_reason(value: object, place: str) -> Reason:
+    entry = schema.record(value, [one.name for one in fields(Reason)], place)
+    texts = {name: schema.text(entry[name], place, name) for name in ("node", "op", "reason")}
+    macs = entry["macs"]
+    return Reason(**texts, macs=None if macs is None else schema.whole(macs, 0, schema.MOST, place, "macs"))
 
 
 def build_artifact(
@@ -130,6 +128,6 @@ def _assemble(
     for entry in source.metadata_props:
         if not entry.key.startswith("npukit."):  # of a compilation that left everything where it was
             model.metadata_props.add(key=entry.key, value=entry.value)
-    offload = Offload(partition.nodes, partition.nodes_total, partition.macs, partition.macs_total, partition.reasons)
+    offload = Offload(**{one.name: getattr(partition, one.name) for one in fields(Offload)})
     model.metadata_props.add(key=_OFFLOAD, value=json.dumps(asdict(offload)))
     return model

@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterable, Mapping
 
 import onnx_ir as ir
 from npukit.compiler.frontends.onnx.operators import Match, used_values
-from npukit.compiler.frontends.onnx.operators.base import is_quantiser
+from npukit.compiler.frontends.onnx.operators.quantisation import is_quantiser
 from npukit.compiler.frontends.onnx.oracle import GraphOracle, HostError
 from npukit.driver.host import host_part, names_used
 
 __all__ = ["matches_in_the_way"]
 
 _EXACT = frozenset(
-    "DequantizeLinear Expand Flatten Gather Identity MaxPool QuantizeLinear Reshape Slice Squeeze Tile Transpose "
-    "Unsqueeze".split()
+    "Concat DepthToSpace DequantizeLinear Expand Flatten Gather Identity MaxPool Pad QuantizeLinear Reshape Slice "
+    "SpaceToDepth Split Squeeze Tile Transpose Unsqueeze".split()
 )
 """Operators that move elements, and quantisers: the same bits whether ONNX Runtime moves floats or integers."""
 _SUMS = frozenset("AveragePool Conv FusedConv GlobalAveragePool".split())

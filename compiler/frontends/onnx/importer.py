@@ -12,8 +12,11 @@ from npukit.compiler.errors import ModelError
 from npukit.compiler.frontends.onnx.bfloat16_models import without_bfloat16
 from npukit.compiler.pass_base import Pass
 from npukit.driver.apart import Crash, run_apart
+from npukit.driver.first_look import CrashError, shapes_look
+from npukit.driver.host import HostError
+from onnx import helper
 
-__all__ = ["MAX_OPSET", "ImportPass", "Imported", "external_files", "load_model", "with_shapes"]
+__all__ = ["MAX_OPSET", "ImportPass", "Imported", "external_files", "load_model", "name_nodes", "with_shapes"]
 
 MAX_OPSET = 26
 MAX_IR_VERSION = 13
@@ -183,11 +186,12 @@ class ImportPass(Pass[onnx.ModelProto, Imported]):
             raise ModelError(f"the model is not valid ONNX: {' '.join(str(error).split())[:300]}") from None
         except ValueError as error:
             raise ModelError(f"the model cannot be checked: {' '.join(str(error).split())[:300]}") from None
+        _add_shapes(inferred)
         try:
             model = ir.from_proto(inferred)
         except Exception as error:  # onnx-ir raises many classes for a damaged model
             raise ModelError(f"the model cannot be read: {' '.join(str(error).split())[:300]}") from None
-        _name_nodes(model.graph)
+        name_nodes(list(model.graph))
         _check_quantisation(model.graph)
         graph = model.graph
         return Imported(
@@ -210,6 +214,29 @@ def infer_without_weights(model: onnx.ModelProto, folder: Path) -> None:
             tensor.ClearField("raw_data")
     with suppress(Exception):
         onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+
+
+def _add_shapes(model: onnx.ModelProto) -> None:
+    """Add the shapes that ONNX Runtime infers where a model has operators that ONNX does not know.
+
+    Raises:
+        ModelError: when it crashes on the model. What it refuses is said when it is asked how it computes the model.
+    """
+    graph = model.graph
+    if all(node.domain in ("", "ai.onnx") for node in graph.node):
+        return
+    known = {value.name for value in (*graph.value_info, *graph.output) if value.type.tensor_type.HasField("shape")}
+    try:
+        found = shapes_look(model)
+    except CrashError as crash:
+        raise ModelError(str(crash)) from None
+    except HostError:
+        return
+    for value in [value for value in graph.value_info if value.name in found and value.name not in known]:
+        graph.value_info.remove(value)
+    graph.value_info.extend(
+        helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in found.items() if name not in known
+    )
 
 
 def _check_quantisation(graph: ir.Graph) -> None:
@@ -237,19 +264,29 @@ def with_shapes(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> 
     for name in shapes:
         if name not in names:
             raise ModelError(f"the model has the inputs {', '.join(names)}, not {name!r}")
+    open_inputs: list[tuple[str, str]] = []
     for value in inputs:
         if not value.type.HasField("tensor_type"):
             kind = value.type.WhichOneof("value") or "of no type"
             raise ModelError(f"input {value.name} is {kind.removesuffix('_type')}; only tensors are supported")
-        _fix_shape(value, shapes.get(value.name))
+        open_inputs += _fix_shape(value, shapes.get(value.name))
+    if open_inputs:
+        found = ", ".join(text for text, _ in open_inputs)
+        options = " ".join(f"--input-shape {example}" for _, example in open_inputs)
+        raise ModelError(f"{found}; every dimension must be a fixed number above 0: give it, as in {options}")
     return copy
 
 
-def _fix_shape(value: onnx.ValueInfoProto, fixed: Sequence[int] | None) -> None:
+def _fix_shape(value: onnx.ValueInfoProto, fixed: Sequence[int] | None) -> list[tuple[str, str]]:
+    """Give an input a shape where its model leaves dimensions open; of one that stays open, what is known of it, and a
+    shape that it might have.
+
+    A dimension below 0 is open as well: some exporters write so.
+    """
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         if fixed is None:
-            raise ModelError(f"input {value.name} has no shape: give it, as in --input-shape {value.name}=1,3,224,224")
+            return [(f"input {value.name} has no shape", f"{value.name}=1,3,224,224")]
         for _ in fixed:
             tensor.shape.dim.add()
     dims = tensor.shape.dim
@@ -257,23 +294,24 @@ def _fix_shape(value: onnx.ValueInfoProto, fixed: Sequence[int] | None) -> None:
         if len(fixed) != len(dims):
             raise ModelError(f"input {value.name} has {len(dims)} dimensions, not {len(fixed)}: {list(fixed)}")
         for dim, size in zip(dims, fixed, strict=True):
-            if dim.HasField("dim_value") and dim.dim_value != size:
+            if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != size:
                 raise ModelError(f"input {value.name} has the fixed dimension {dim.dim_value}, not {size}")
             dim.dim_value = int(size)
     sizes = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in dims]
-    if any(not isinstance(size, int) or size <= 0 for size in sizes):
-        example = ",".join(str(size) if isinstance(size, int) and size > 0 else "1" for size in sizes)
-        raise ModelError(
-            f"input {value.name} has the shape [{', '.join(map(str, sizes))}]; every dimension must be a fixed "
-            f"number above 0: give it, as in --input-shape {value.name}={example}"
-        )
+    text = f"input {value.name} has the shape [{', '.join(map(str, sizes))}]"
+    if 0 in sizes:
+        raise ModelError(f"{text}, which has no elements: there is nothing to compute")
+    if all(isinstance(size, int) and size > 0 for size in sizes):
+        return []
+    example = ",".join(str(size) if isinstance(size, int) and size > 0 else "1" for size in sizes)
+    return [(text, f"{value.name}={example}")]
 
 
-def _name_nodes(graph: ir.Graph) -> None:
-    """Give each node a name of its own: reports, constants and the artifact tell them apart by it."""
-    taken = {node.name for node in graph}
+def name_nodes(nodes: Sequence[ir.Node] | Sequence[onnx.NodeProto]) -> None:
+    """Give each node a name of its own: reports, constants, the artifact and the quantiser tell them apart by it."""
+    taken = {node.name for node in nodes}
     seen: set[str | None] = {None, ""}
-    for index, node in enumerate(graph):
+    for index, node in enumerate(nodes):
         if node.name in seen:
             name = f"{node.name or node.op_type}_{index}"
             while name in taken:

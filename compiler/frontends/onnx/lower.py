@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from npukit.compiler.frontends.onnx.operators import Match, used_values
-from npukit.compiler.frontends.onnx.operators.base import declared_quantization
+from npukit.compiler.frontends.onnx.operators.integer import declared_quantization
 from npukit.compiler.frontends.onnx.partitioned import Partition
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.names import free_name
@@ -66,9 +66,13 @@ def _graph(name: str, matches: tuple[Match, ...], used_outside: set[str | None],
         renamed = dict(readings)
         for one, constant in match.graph.constants.items():
             renamed[one] = _named(constant, {*activations, *tensors}, constants)
+        results = {value.name for value in match.outputs}
         for operation in match.graph.operations:
-            tensors[operation.output] = match.graph.tensors[operation.output]
-            operations.append(_with_operands(operation, renamed))
+            given = match.graph.tensors[operation.output]
+            own = given.name if given.name in results else free_name(given.name, {*values, *tensors, *constants})
+            renamed[given.name] = own
+            tensors[own] = replace(given, name=own)
+            operations.append(replace(_with_operands(operation, renamed), output=own))
     made = [operation.output for operation in operations]
     needed = {value.name for match in matches for value in match.inputs}
     return Graph(

@@ -7,12 +7,14 @@ import onnx_ir as ir
 from npukit.compiler.errors import CompileError, Refused
 from npukit.compiler.frontends.onnx.cuts import matches_in_the_way
 from npukit.compiler.frontends.onnx.importer import Imported
+from npukit.compiler.frontends.onnx.offload import Reason, suggestion_for
 from npukit.compiler.frontends.onnx.operators import Context, Match, macs_of, match_node, used_values
-from npukit.compiler.frontends.onnx.operators.base import is_quantiser
+from npukit.compiler.frontends.onnx.operators.integer import is_integer_operator, operator_of
+from npukit.compiler.frontends.onnx.operators.quantisation import ONNX_DOMAINS, is_quantiser
 from npukit.compiler.frontends.onnx.operators.tables import tables_of
 from npukit.compiler.frontends.onnx.operators.unary import chains_of
 from npukit.compiler.frontends.onnx.oracle import GraphOracle
-from npukit.compiler.frontends.onnx.partitioned import Partition, Reason
+from npukit.compiler.frontends.onnx.partitioned import Partition
 from npukit.compiler.frontends.onnx.placement import earliest_stages, place_host, remove_copies
 from npukit.compiler.frontends.onnx.verify import verify_partition
 from npukit.compiler.pass_base import Pass
@@ -81,18 +83,21 @@ class PartitionPass(Pass[Imported, Partition]):
             for node, reason in in_the_way.items():
                 del matches[node]
                 refused[node] = reason
+        counts = {node: macs_of(node) for node in graph if node not in copies}
         partition = Partition(
             imported=imported,
             subgraphs=tuple(group for group in groups if group),
             host=host,
             reasons=tuple(
-                Reason(node.name or "", node.op_type, refused.get(node) or _boundary(node))
+                Reason(node.name or "", node.op_type, refused.get(node) or _boundary(node), counts[node])
                 for node in host
                 if node not in copies
             ),
             nodes_total=len((_live(graph) | set(host)) - set(copies)),
-            macs=sum(macs_of(node) for node in matches),
-            macs_total=sum(macs_of(node) for node in graph if node not in copies),
+            macs=_macs(matches.values()),
+            macs_total=sum(macs or 0 for macs in counts.values()),
+            macs_unknown=sum(macs is None for macs in counts.values()),
+            suggestion="" if _macs(matches.values()) else suggestion_for(graph, self.config),
             stages=stages,
             copies=copies,
         )
@@ -137,7 +142,7 @@ def _match(context: Context, node: ir.Node) -> Match | None:
         if context.floats:
             raise Refused("the configuration computes bf16; quantised tensors are for int8")
         return None
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in ONNX_DOMAINS and not is_integer_operator(node):
         raise Refused(f"operators of domain {node.domain} are not supported")
     return match_node(context, node)
 
@@ -147,11 +152,11 @@ def _drop_folded_images(matches: dict[ir.Node, Match], refused: dict[ir.Node, st
     while True:
         folded: dict[str | None, ir.Node] = {}
         for node, match in matches.items():
-            source = match.graph.tensors[match.reads[0]]
-            if match.alias and (source.view[2:] != (1, 1) or match.inputs[0].name in folded):
+            source, result = (match.graph.tensors[name] for name in (match.reads[0], match.graph.outputs[0]))
+            if match.alias and (source.view != result.view or match.inputs[0].name in folded):
                 folded[match.outputs[0].name] = node
         for node, match in matches.items():
-            if match.alias or node.op_type in ("Gemm", "MatMul"):
+            if match.alias or operator_of(node) in ("Gemm", "MatMul"):
                 continue
             # an operand may come twice
             images = dict.fromkeys(folded[value.name] for value in match.inputs if value.name in folded)
@@ -182,7 +187,7 @@ def _drop_lone_aliases(matches: dict[ir.Node, Match], refused: dict[ir.Node, str
 
 
 def _macs(matches: Iterable[Match]) -> int:
-    return sum(macs_of(match.node) for match in matches)
+    return sum(macs_of(match.node) or 0 for match in matches)
 
 
 def _predecessors(node: ir.Node) -> Iterable[ir.Node]:

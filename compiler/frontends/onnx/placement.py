@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import onnx_ir as ir
 from npukit.compiler.frontends.onnx.operators import Match, used_values
-from npukit.compiler.frontends.onnx.operators.base import is_quantiser
+from npukit.compiler.frontends.onnx.operators.quantisation import is_quantiser
 
 __all__ = ["earliest_stages", "place_host"]
 

@@ -121,7 +121,7 @@ def test_what_holds(name: str) -> None:
         ("convolution", '"scale": [0.5]', '"scale": [0.0]', "x has a scale that is not above 0"),
         ("convolution", '"scale": [0.5]', '"scale": [0.5, 0.5]', "x has 2 scales and 1 zero points, not 1"),
         ("convolution", "int8[1, 4, 5, 5]", "int8[1, 0, 5, 5]", "x has the shape"),
-        ("convolution", "int8[1, 4, 5, 5]", "int8[4, 5, 5]", "x has 3 dimensions"),
+        ("convolution", "int8[1, 4, 5, 5]", "int8[1, 1, 4, 5, 5]", "x has 5 dimensions"),
         (
             "convolution", f"int8[6, 2, 3, 3] {Q}",
             'int8[6, 2, 3, 3] quantized {"scale": [1.0], "zero_point": [0], "axis": 4}', "w has no axis 4",

@@ -7,14 +7,13 @@ from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.operators.base import Context, Match, used_values
 from npukit.compiler.frontends.onnx.operators.binary import match_add, match_limits, match_mul
 from npukit.compiler.frontends.onnx.operators.conv import (
-    conv_macs,
-    gemm_macs,
     match_conv,
     match_conv_transpose,
     match_gemm,
     match_matmul,
-    transposed_macs,
 )
+from npukit.compiler.frontends.onnx.operators.integer import is_integer_operator, operator_of
+from npukit.compiler.frontends.onnx.operators.macs import macs_of
 from npukit.compiler.frontends.onnx.operators.movement import (
     match_concat,
     match_pad,
@@ -24,7 +23,7 @@ from npukit.compiler.frontends.onnx.operators.movement import (
     match_split,
 )
 from npukit.compiler.frontends.onnx.operators.pool import match_average, match_global_average, match_maxpool
-from npukit.compiler.frontends.onnx.operators.unary import UNARY, SeveralTensors, match_unary
+from npukit.compiler.frontends.onnx.operators.unary import SeveralTensors, is_function, match_unary
 from npukit.compiler.legality import check_operation
 
 __all__ = ["MATCHERS", "Context", "Match", "Refused", "macs_of", "match_node", "used_values"]
@@ -60,7 +59,9 @@ def match_node(context: Context, node: ir.Node) -> Match:
     Raises:
         Refused: why it stays in ONNX Runtime.
     """
-    matcher = MATCHERS.get(node.op_type)
+    matcher = MATCHERS.get(operator_of(node))
+    if context.floats and is_integer_operator(node):
+        raise Refused("the configuration computes bf16; quantised tensors are for int8")
     if context.floats:
         if matcher is None and node.op_type in ("Relu", "Clip"):
             matcher = match_limits
@@ -68,14 +69,13 @@ def match_node(context: Context, node: ir.Node) -> Match:
             raise Refused(f"operator {node.op_type} is not supported in bf16; supported are {_FLOAT_NAMES}")
         return _legal(context, matcher(context, node))
     if matcher is None:
-        if node.op_type not in UNARY:
-            names = ", ".join(sorted({*MATCHERS, *UNARY}))
-            raise Refused(f"operator {node.op_type} is not supported; supported are {names}")
+        if not is_function(node):
+            raise Refused(f"operator {node.op_type} is not supported (npukit ops lists those that are)")
         return match_unary(context, node)
     try:
         return _legal(context, matcher(context, node))
     except Refused as reason:
-        if node.op_type not in UNARY:
+        if not is_function(node):
             raise
         try:
             return match_unary(context, node)
@@ -91,14 +91,3 @@ def _legal(context: Context, match: Match) -> Match:
     for operation in match.graph.operations:
         check_operation(context.config, match.graph, operation)
     return match
-
-
-def macs_of(node: ir.Node) -> int:
-    """Multiply-accumulates of a node of any kind (0 for other operators than convolutions and products)."""
-    if node.op_type == "Conv":
-        return conv_macs(node)
-    if node.op_type == "ConvTranspose":
-        return transposed_macs(node)
-    if node.op_type in ("Gemm", "MatMul"):
-        return gemm_macs(node)
-    return 0

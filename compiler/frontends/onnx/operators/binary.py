@@ -10,16 +10,15 @@ from npukit.compiler.frontends.onnx.operators.base import (
     Context,
     Match,
     Produced,
-    constant,
-    dequantized,
     float_tensor,
     limits_of,
     match_of,
     produced,
-    quantization_of,
     source,
     sources_of,
 )
+from npukit.compiler.frontends.onnx.operators.integer import Operand, as_dequantized, operands_of_node
+from npukit.compiler.frontends.onnx.operators.quantisation import Dequantized, constant, quantization_of
 from npukit.compiler.ir.operations import Add, Clamp, Elementwise, Multiply
 from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.isa.formats import FLOAT32, FORMATS
@@ -48,7 +47,7 @@ def match_mul(context: Context, node: ir.Node) -> Match:
 
 def match_limits(context: Context, node: ir.Node) -> Match:
     """Relu or Clip by itself, in bf16: a product with 1, limited."""
-    value, x = source(context, node.inputs[0])
+    value, x = source(context, operands_of_node(node)[0])
     limits = limits_of(node)
     if limits is None:
         raise Refused("its limits are not constant")
@@ -60,7 +59,7 @@ def match_limits(context: Context, node: ir.Node) -> Match:
 def _match(context: Context, node: ir.Node, kind: type[Elementwise], operator: str) -> Match:
     result = produced(context, node, (operator,))
     y = result.tensor
-    operands = [_operand(context, value, y) for value in node.inputs[:2]]
+    operands = [_operand(context, operand, y) for operand in operands_of_node(node)[:2]]
     # where the first operand is one number along the innermost dimension, ONNX Runtime swaps the two
     innermost = max((axis for axis in range(len(y.shape)) if y.shape[axis] > 1), default=len(y.shape) - 1)
     if _aligned(operands[0].tensor.shape, len(y.shape))[innermost] < y.shape[innermost]:
@@ -81,11 +80,12 @@ def _aligned(shape: Sequence[int], dimensions: int) -> tuple[int, ...]:
     return (1,) * (dimensions - len(shape)) + tuple(shape)
 
 
-def _operand(context: Context, value: ir.Value | None, y: Tensor) -> _Operand:
-    found = None if context.floats else dequantized(value)
+def _operand(context: Context, operand: Operand, y: Tensor) -> _Operand:
+    found = None if context.floats else as_dequantized(operand)
+    value = operand.value if isinstance(operand, Dequantized) else operand
     raw = constant(value if context.floats else found.value if found is not None else None)
     if raw is None:
-        read, tensor = source(context, value)
+        read, tensor = source(context, operand)
         if len(tensor.shape) != len(y.shape):
             raise Refused(f"input {tensor.name} has {len(tensor.shape)} dimensions and the result {len(y.shape)}")
         return _Operand(tensor, read)
@@ -103,5 +103,5 @@ def _operand(context: Context, value: ir.Value | None, y: Tensor) -> _Operand:
         tensor = Tensor(value.name or "", raw.shape, FLOAT32)
     else:
         quantization = quantization_of(found.scale, found.zero_point)
-        tensor = Tensor(value.name or "", raw.shape, FORMATS[raw.dtype.name], quantization)
+        tensor = Tensor(found.name, raw.shape, FORMATS[raw.dtype.name], quantization)
     return _Operand(tensor, constant=Constant(tensor, raw))

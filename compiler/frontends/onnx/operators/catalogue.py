@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from npukit.compiler import arithmetic, legality, tiling
-from npukit.compiler.frontends.onnx.operators import MATCHERS, base, tables, unary
+from npukit.compiler.frontends.onnx.operators import MATCHERS, base, integer, quantisation, tables, unary
 from npukit.compiler.frontends.onnx.operators.unary import UNARY, match_unary
 from npukit.compiler.ir.operations import TensorOperation
 from npukit.compiler.legality import LEGALITY
@@ -18,9 +18,15 @@ __all__ = ["OperatorEntry", "catalogue", "markdown"]
 
 
 _INTRODUCTION = (
-    "What the compiler takes over from ONNX (QDQ form, int8 or uint8), and each reason for which a node stays in ONNX",
-    "Runtime instead. `npukit ops --markdown` writes this page from the compiler's own checks; a name in braces stands",
-    "for the value that the message states.",
+    "What the compiler takes over from ONNX, int8 or uint8, and each reason for which a node stays in ONNX Runtime",
+    "instead. `npukit ops --markdown` writes this page from the compiler's own checks; a name in braces stands for the",
+    "value that the message states.",
+    "",
+    "Models may be in the QDQ form, where QuantizeLinear and DequantizeLinear stand around operators on floats, or",
+    "in the QOperator form, where ONNX Runtime's operators on integers quantise by themselves: QLinearConv,",
+    "QLinearMatMul, QGemm, QLinearAdd, QLinearMul, QLinearAveragePool, QLinearGlobalAveragePool, QLinearConcat,",
+    "QLinearLeakyRelu and QLinearSigmoid count below as the operators whose names they hold, and between them",
+    "MaxPool, Concat, Pad, Slice, Split, Resize and reshapes of integers.",
     "",
     "A node also stays where ONNX Runtime itself, in its optimised graph, computes it in float: then there is no",
     "integer result to be equal to. And it stays where ONNX Runtime, without it, would compute a node that stays",
@@ -138,4 +144,14 @@ def _is_function(name: ast.Name) -> bool:
     return name.id.startswith("_") or hasattr(builtins, name.id)
 
 
-_MODULES = {base, unary, tables, tiling, legality, arithmetic, *(_module(matcher) for matcher in MATCHERS.values())}
+_MODULES = {
+    base,
+    integer,
+    quantisation,
+    unary,
+    tables,
+    tiling,
+    legality,
+    arithmetic,
+    *(_module(matcher) for matcher in MATCHERS.values()),
+}

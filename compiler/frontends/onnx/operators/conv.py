@@ -1,7 +1,7 @@
 """Conv, Gemm and MatMul: products with weights that are constant."""
 
 from collections.abc import Sequence
-from math import prod
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -9,52 +9,34 @@ from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.operators.base import (
     Context,
     Match,
-    constant,
-    dequantized,
+    check_image,
     match_of,
     produced,
-    quantization_of,
     source,
     sources_of,
     window_attribute,
     window_of,
+    window_pads,
 )
+from npukit.compiler.frontends.onnx.operators.integer import Operand, as_dequantized, operands_of_node
+from npukit.compiler.frontends.onnx.operators.quantisation import Dequantized, constant, quantization_of
 from npukit.compiler.ir.operations import Convolution, FullyConnected, TransposedConvolution
 from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.isa.formats import FLOAT32, FORMATS, INT32
 from numpy.typing import NDArray
 
 __all__ = [
-    "conv_macs",
-    "gemm_macs",
     "match_conv",
     "match_conv_transpose",
     "match_gemm",
     "match_matmul",
-    "transposed_macs",
 ]
 
 
-def conv_macs(node: ir.Node) -> int:
-    """Multiplications of a Conv, padding not counted apart."""
-    out, weights = node.outputs[0].shape, node.inputs[1]
-    if out is None or weights is None or weights.shape is None:
-        return 0
-    return prod(int(dim) for dim in out.numpy()) * prod(int(dim) for dim in weights.shape.numpy()[1:])
-
-
-def gemm_macs(node: ir.Node) -> int:
-    """Multiplications of a Gemm or MatMul."""
-    out, a = node.outputs[0].shape, node.inputs[0]
-    if out is None or a is None or a.shape is None:
-        return 0
-    inner = a.shape.numpy()[0 if node.attributes.get_int("transA", 0) else -1]
-    return prod(int(dim) for dim in out.numpy()) * int(inner)
-
-
-def _weights(context: Context, value: ir.Value | None, dimensions: int, channel_axis: int) -> Constant:
+def _weights(context: Context, operand: Operand, dimensions: int, channel_axis: int) -> Constant:
     """A constant as the framework has it, quantised for each output channel or as a whole, or float32."""
-    found = None if context.floats else dequantized(value)
+    found = None if context.floats else as_dequantized(operand)
+    value = operand.value if isinstance(operand, Dequantized) else operand
     raw = constant(value if context.floats else found.value if found is not None else None)
     name = _name(value if found is None else found.value)
     if raw is None and not context.floats:
@@ -76,28 +58,41 @@ def _weights(context: Context, value: ir.Value | None, dimensions: int, channel_
             raise Refused(f"weights {name} of shape {list(raw.shape)} have {found.scale.size} scales")
         axis = channel_axis
     quantization = quantization_of(found.scale, found.zero_point, axis)
-    return Constant(Tensor(_name(value), raw.shape, FORMATS[raw.dtype.name], quantization), raw)
+    return Constant(Tensor(found.name, raw.shape, FORMATS[raw.dtype.name], quantization), raw)
 
 
-def _bias(context: Context, node: ir.Node, channels: int, dimensions: int) -> Constant | None:
+def _kernels(context: Context, operand: Operand, x: Tensor, channel_axis: int) -> Constant:
+    """A convolution's weights: those over one dimension have a height of 1."""
+    found = _weights(context, operand, len(x.shape), channel_axis)
+    first, second, *kernel = found.tensor.shape
+    shape = first, second, *(1,) * (2 - len(kernel)), *kernel
+    if len(kernel) == 2:
+        return found
+    name = f"{found.tensor.name} as {'x'.join(map(str, shape))}"  # others may read them as they are
+    return Constant(replace(found.tensor, name=name, shape=shape), found.data.reshape(shape))
+
+
+def _bias(
+    context: Context, node: ir.Node, operands: Sequence[Operand], channels: int, dimensions: int
+) -> Constant | None:
     """One number for each output; that of a matrix, whose weights have two dimensions, is broadcast."""
-    value = node.inputs[2] if len(node.inputs) > 2 else None
-    if value is None:
+    operand = operands[2] if len(operands) > 2 else None
+    if operand is None:
         return None
-    name = _name(value)
+    name = _name(operand) if isinstance(operand, ir.Value) else operand.name
     if context.floats:
-        raw = constant(value)
+        raw = constant(operand) if isinstance(operand, ir.Value) else None
         if raw is None or raw.dtype != np.float32:
             raise Refused(f"bias {name} is not a float32 constant")
     else:
-        found = dequantized(value)
+        found = as_dequantized(operand)
         if found is None or (raw := constant(found.value)) is None or raw.dtype != np.int32:
             raise Refused(f"bias {name} is not a constant int32 that a DequantizeLinear dequantises")
     broadcast = dimensions == 2 and raw.size in (1, channels) and all(dim == 1 for dim in raw.shape[:-1])
     if raw.shape != (channels,) and not broadcast:
         raise Refused(f"bias {name} of shape {list(raw.shape)} is not one number for each of {channels} outputs")
     whole: NDArray = np.ascontiguousarray(np.broadcast_to(raw.reshape(-1), (channels,)))
-    own = _name(value) if raw.shape == whole.shape else f"{_name(value)} of {node.name}"
+    own = name if raw.shape == whole.shape else f"{name} of {node.name}"
     return Constant(Tensor(own, (channels,), FLOAT32 if context.floats else INT32), whole)
 
 
@@ -106,15 +101,15 @@ def _name(value: ir.Value | None) -> str:
 
 
 def match_conv(context: Context, node: ir.Node) -> Match:
-    """A two-dimensional Conv of any number of groups."""
-    value, x = source(context, node.inputs[0])
-    if len(x.shape) != 4:
-        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; Conv needs 4 (NCHW)")
-    weights = _weights(context, node.inputs[1], 4, 0)
-    bias = _bias(context, node, weights.tensor.shape[0], 4)
+    """A Conv over one or two dimensions, of any number of groups."""
+    operands = operands_of_node(node)
+    value, x = source(context, operands[0])
+    check_image(x, "Conv")
+    weights = _kernels(context, operands[1], x, 0)
+    bias = _bias(context, node, operands, weights.tensor.shape[0], 4)
     groups = _groups(node, x, weights.tensor)
     result = produced(context, node, ("QLinearConv",))
-    kernel = weights.tensor.shape[2:]
+    kernel = weights.tensor.shape[6 - len(x.shape) :]
     if list(node.attributes.get_ints("kernel_shape") or kernel) != list(kernel):
         raise Refused(f"its kernel_shape is not that of its weights, {list(weights.tensor.shape)}")
     window = window_of(node, x, result.tensor, kernel)
@@ -134,25 +129,25 @@ def match_conv(context: Context, node: ir.Node) -> Match:
 
 
 def match_conv_transpose(context: Context, node: ir.Node) -> Match:
-    """A two-dimensional ConvTranspose of any number of groups: a convolution over its input, spread out with zeros.
+    """A ConvTranspose over one or two dimensions, of any number of groups: a convolution of its input among zeros.
 
     In int8 only where ONNX Runtime, which computes it in float, does not round: with scales that are powers of two.
     """
     value, x = source(context, node.inputs[0])
-    if len(x.shape) != 4:
-        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; ConvTranspose needs 4 (NCHW)")
-    weights = _weights(context, node.inputs[1], 4, 1)
+    check_image(x, "ConvTranspose")
+    weights = _kernels(context, node.inputs[1], x, 1)
     inner, of_group, *kernel = weights.tensor.shape
     groups = node.attributes.get_int("group", 1)
     if groups < 1 or inner % groups or x.shape[1] != inner:
         raise Refused(
             f"weights of shape {list(weights.tensor.shape)} in {groups} groups do not fit {x.shape[1]} input channels"
         )
-    bias = _bias(context, node, of_group * groups, 4)
+    bias = _bias(context, node, node.inputs, of_group * groups, 4)
     if bias is not None and not context.floats:
         _check_bias(node, x, weights.tensor, groups)
     result = produced(context, node)
-    if list(node.attributes.get_ints("kernel_shape") or kernel) != kernel:
+    own = kernel[4 - len(x.shape) :]
+    if list(node.attributes.get_ints("kernel_shape") or own) != own:
         raise Refused(f"its kernel_shape is not that of its weights, {list(weights.tensor.shape)}")
     strides, pads, dilations = _transposed_window(node, x, result.tensor, kernel)
     operation = TransposedConvolution(
@@ -165,7 +160,7 @@ def match_conv_transpose(context: Context, node: ir.Node) -> Match:
 
 def _check_bias(node: ir.Node, x: Tensor, weights: Tensor, groups: int) -> None:
     """Refuse a bias in other units than the products': here, ONNX Runtime dequantises it with its own scale."""
-    found = dequantized(node.inputs[2])
+    found = as_dequantized(node.inputs[2])
     assert found is not None and weights.quantization is not None
     outputs = weights.shape[1] * groups
     scales = np.float32(x.scale) * np.array(weights.quantization.scale, np.float32)
@@ -185,28 +180,20 @@ def _transposed_window(
         raise Refused(f"auto_pad is {mode}; NOTSET and VALID are supported")
     if node.attributes.get_ints("output_shape"):
         raise Refused("it has an output_shape; pads and output_padding are supported")
-    strides = window_attribute("strides", node.attributes.get_ints("strides") or (1, 1), 2, 1)
-    dilations = window_attribute("dilations", node.attributes.get_ints("dilations") or (1, 1), 2, 1)
-    more = window_attribute("output_padding", node.attributes.get_ints("output_padding") or (0, 0), 2, 0)
-    given = node.attributes.get_ints("pads") if mode == "NOTSET" else None
-    pads = window_attribute("pads", given or (0, 0, 0, 0), 4, 0)
+    axes = len(x.shape) - 2
+    strides = window_attribute("strides", node.attributes.get_ints("strides"), axes, 1)
+    dilations = window_attribute("dilations", node.attributes.get_ints("dilations"), axes, 1)
+    more = window_attribute("output_padding", node.attributes.get_ints("output_padding"), axes, 0, default=0)
+    pads = window_pads(node.attributes.get_ints("pads") if mode == "NOTSET" else None, axes)
     for axis in (0, 1):
         reach = (kernel[axis] - 1) * dilations[axis] + 1
-        size = (x.shape[2 + axis] - 1) * strides[axis] + reach + more[axis] - pads[axis] - pads[2 + axis]
-        if len(y.shape) != 4 or size != y.shape[2 + axis]:
+        size = (x.view[2 + axis] - 1) * strides[axis] + reach + more[axis] - pads[axis] - pads[2 + axis]
+        if len(y.shape) != len(x.shape) or size != y.view[2 + axis]:
             raise Refused(
                 f"kernel {kernel[0]}x{kernel[1]} with strides {list(strides)}, dilations {list(dilations)}, pads "
                 f"{list(pads)} and output_padding {list(more)} does not make {list(y.shape)} of {list(x.shape)}"
             )
-    return (strides[0], strides[1]), (pads[0], pads[1], pads[2], pads[3]), (dilations[0], dilations[1])
-
-
-def transposed_macs(node: ir.Node) -> int:
-    """Multiplications of a ConvTranspose: each input element's with its group's kernels."""
-    x, weights = node.inputs[0], node.inputs[1]
-    if x is None or x.shape is None or weights is None or weights.shape is None:
-        return 0
-    return prod(int(dim) for dim in x.shape.numpy()) * prod(int(dim) for dim in weights.shape.numpy()[1:])
+    return strides, pads, dilations
 
 
 def _groups(node: ir.Node, x: Tensor, weights: Tensor) -> int:
@@ -237,12 +224,13 @@ def match_matmul(context: Context, node: ir.Node) -> Match:
 
 
 def _product(context: Context, node: ir.Node, operator: str, transposed: bool, alpha: float) -> Match:
-    value, x = source(context, node.inputs[0])
+    operands = operands_of_node(node)
+    value, x = source(context, operands[0])
     if len(x.shape) != 2:
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {node.op_type} needs 2")
-    weights = _weights(context, node.inputs[1], 2, 0 if transposed else 1)
+    weights = _weights(context, operands[1], 2, 0 if transposed else 1)
     inputs, outputs = weights.tensor.shape[::-1] if transposed else weights.tensor.shape
-    bias = _bias(context, node, outputs, 2)
+    bias = _bias(context, node, operands, outputs, 2)
     result = produced(context, node, (operator,))
     y = result.tensor
     if y.shape != (x.shape[0], outputs) or inputs != x.shape[1]:

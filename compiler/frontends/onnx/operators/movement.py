@@ -8,15 +8,15 @@ from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.operators.base import (
     Context,
     Match,
-    constant,
+    check_image,
     match_of,
-    match_of_several,
+    match_of_moved,
     produced,
-    same_parameters,
     source,
     sources_of,
-    static_shape,
 )
+from npukit.compiler.frontends.onnx.operators.integer import operands_of_node
+from npukit.compiler.frontends.onnx.operators.quantisation import constant, static_shape
 from npukit.compiler.frontends.onnx.operators.tables import requantising_table
 from npukit.compiler.ir.operations import Concatenation, Pad, Repeat, Reshape, Slice
 from npukit.compiler.ir.tensor import Tensor
@@ -26,16 +26,18 @@ __all__ = ["match_concat", "match_pad", "match_reshape", "match_resize", "match_
 
 def match_reshape(context: Context, node: ir.Node) -> Match:
     """Flatten, Reshape, Squeeze or Unsqueeze that moves nothing: NCHW to [batch, everything], or 1x1 images."""
-    value, x = source(context, node.inputs[0])
+    value, x = source(context, operands_of_node(node)[0])
     result = produced(context, node, clamp=False)
-    same_parameters(x, result.tensor, node.op_type)
-    operation = Reshape(output=result.tensor.name, sources=sources_of(result.nodes), input=x.name)
-    return match_of(node, result, [value], [x], operation)
+    y = result.tensor
+    if x.view != y.view and (x.quantization, x.format) != (y.quantization, y.format):
+        raise Refused(f"it changes the shape {list(x.shape)} to {list(y.shape)}, and the quantisation as well")
+    operation = Reshape(output=y.name, sources=sources_of(result.nodes), input=x.name)
+    return match_of_moved(node, [result], value, x, [operation])
 
 
 def match_concat(context: Context, node: ir.Node) -> Match:
     """Concat of any number of tensors along any axis."""
-    found = [source(context, value) for value in node.inputs]
+    found = [source(context, operand) for operand in operands_of_node(node)]
     result = produced(context, node, clamp=False)
     y = result.tensor
     axis = _axes([node.attributes.get_int("axis", 0)], len(y.shape))[0]
@@ -73,25 +75,20 @@ def _axes(axes: Sequence[int], dimensions: int) -> list[int]:
     return found
 
 
-def _image(x: Tensor, op: str) -> None:
-    if len(x.shape) != 4:
-        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {op} needs 4 (NCHW)")
-
-
 def match_pad(context: Context, node: ir.Node) -> Match:
     """Pad with a constant along height and width; negative padding cuts off."""
-    value, x = source(context, node.inputs[0])
-    _image(x, "Pad")
+    value, x = source(context, operands_of_node(node)[0])
+    check_image(x, "Pad")
     result = produced(context, node, clamp=False)
     y = result.tensor
-    same_parameters(x, y, "Pad")
     mode = node.attributes.get_string("mode", "constant")
     if mode != "constant":
         raise Refused(f"mode is {mode}; constant is supported")
     given = _integers(node, 1, "pads") or []
     chosen = _integers(node, 3, "axes")
-    axes = _axes(range(4) if chosen is None else chosen, 4)
-    before, after = [0] * 4, [0] * 4
+    dimensions = len(x.shape)
+    axes = _axes(range(dimensions) if chosen is None else chosen, dimensions)
+    before, after = [0] * dimensions, [0] * dimensions
     if len(given) != 2 * len(axes):
         raise Refused(f"its pads are {given}, for the axes {axes}; two numbers for each axis are supported")
     for position, axis in enumerate(axes):
@@ -105,36 +102,51 @@ def match_pad(context: Context, node: ir.Node) -> Match:
     fill = np.float32(number.reshape(-1)[0])
     if np.isnan(fill):
         raise Refused("its value is NaN")
-    if not context.floats:
+    if not context.floats and len(result.nodes) > 1:  # alone, it pads integers, with one of them
         with np.errstate(over="ignore"):
             element = np.rint(fill / np.float32(x.scale)) + x.zero_point
         stored = x.format.stored
-        fill = np.clip(element, stored.start, stored.stop - 1)
+        filled_with = np.clip(element, stored.start, stored.stop - 1)
+        _check_fill(x, y, float(fill), int(filled_with))
+        fill = filled_with
     operation = Pad(
         output=y.name, sources=sources_of(result.nodes), input=x.name, before=tuple(before), after=tuple(after),
         value=float(fill) if context.floats else int(fill),
     )  # fmt: skip
-    return match_of(node, result, [value], [x], operation)
+    return match_of_moved(node, [result], value, x, [operation])
+
+
+def _check_fill(x: Tensor, y: Tensor, fill: float, element: int) -> None:
+    """Refuse a fill that y's quantiser would make another number of than the table behind the padding does of
+    `element`, x's number for it."""
+    table = requantising_table(x, y)
+    if table is None:
+        return
+    with np.errstate(over="ignore"):
+        wanted = np.rint(np.float32(fill) / np.float32(y.scale)) + y.zero_point
+    wanted = np.clip(wanted, y.format.stored.start, y.format.stored.stop - 1)
+    found = table.data[element - x.format.stored.start]
+    if found != wanted:
+        raise Refused(f"its value {fill:g} is {wanted:g} in the result's quantisation, and {found} through the input's")
 
 
 def match_slice(context: Context, node: ir.Node) -> Match:
     """Slice along height, width and channels, in steps of 1."""
-    value, x = source(context, node.inputs[0])
-    _image(x, "Slice")
+    value, x = source(context, operands_of_node(node)[0])
+    check_image(x, "Slice")
     result = produced(context, node, clamp=False)
     y = result.tensor
-    same_parameters(x, y, "Slice")
     starts, ends = (_integers(node, position, name) for position, name in ((1, "starts"), (2, "ends")))
     chosen, steps = (_integers(node, position, name) for position, name in ((3, "axes"), (4, "steps")))
     if starts is None or ends is None:
         raise Refused("it has no starts or no ends")
-    axes = _axes(range(len(starts)) if chosen is None else chosen, 4)
+    axes = _axes(range(len(starts)) if chosen is None else chosen, len(x.shape))
     steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise Refused(f"its starts are {starts}, ends {ends}, axes {axes} and steps {steps}: not one for each axis")
     if any(step != 1 for step in steps):
         raise Refused(f"steps are {steps}; 1 is supported")
-    first, last = [0] * 4, list(x.shape)
+    first, last = [0] * len(x.shape), list(x.shape)
     for start, end, axis in zip(starts, ends, axes, strict=True):
         first[axis], last[axis] = (
             min(max(place + (x.shape[axis] if place < 0 else 0), 0), x.shape[axis]) for place in (start, end)
@@ -142,12 +154,12 @@ def match_slice(context: Context, node: ir.Node) -> Match:
     if tuple(end - start for start, end in zip(first, last, strict=True)) != y.shape:
         raise Refused(f"from {first} to {last} it does not make {list(y.shape)} of {list(x.shape)}")
     operation = Slice(output=y.name, sources=sources_of(result.nodes), input=x.name, starts=tuple(first))
-    return match_of(node, result, [value], [x], operation)
+    return match_of_moved(node, [result], value, x, [operation])
 
 
 def match_split(context: Context, node: ir.Node) -> Match:
     """Split along channels, height or width, into parts of any size; parts that nobody reads are not made."""
-    value, x = source(context, node.inputs[0])
+    value, x = source(context, operands_of_node(node)[0])
     axis = _axes([node.attributes.get_int("axis", 0)], len(x.shape))[0]
     results, operations, start = [], [], 0
     for position, part in enumerate(node.outputs):
@@ -155,7 +167,6 @@ def match_split(context: Context, node: ir.Node) -> Match:
         if list(part.uses()) or part.name in context.graph_outputs:
             result = produced(context, node, clamp=False, output=position)
             y = result.tensor
-            same_parameters(x, y, "Split")
             starts = tuple(start if one == axis else 0 for one in range(len(x.shape)))
             operations.append(Slice(output=y.name, sources=sources_of(result.nodes), input=x.name, starts=starts))
             results.append(result)
@@ -164,11 +175,11 @@ def match_split(context: Context, node: ir.Node) -> Match:
         raise Refused(f"its parts have {start} of {x.shape[axis]} along axis {axis}")
     if not results:
         raise Refused("none of its parts is read")
-    return match_of_several(node, results, [value], [x], operations)
+    return match_of_moved(node, results, value, x, operations)
 
 
-def _scales(context: Context, node: ir.Node) -> list[float] | None:
-    """The four scales of a Resize or Upsample; None where it has sizes instead."""
+def _scales(context: Context, node: ir.Node, dimensions: int) -> list[float] | None:
+    """The scales of a Resize or Upsample; None where it has sizes instead."""
     position = 1 if node.op_type == "Upsample" or context.opsets.get("", 0) < 11 else 2
     value = node.inputs[position] if position < len(node.inputs) else None
     if value is None:
@@ -178,10 +189,10 @@ def _scales(context: Context, node: ir.Node) -> list[float] | None:
         raise Refused(f"its scales {value.name} are not constant")
     if given.size == 0:
         return None
-    axes = _axes(node.attributes.get_ints("axes") or range(4), 4)
+    axes = _axes(node.attributes.get_ints("axes") or range(dimensions), dimensions)
     if given.size != len(axes):
         raise Refused(f"its scales are {given.reshape(-1).tolist()}, for the axes {axes}")
-    scales = [1.0] * 4
+    scales = [1.0] * dimensions
     for axis, scale in zip(axes, given.reshape(-1), strict=True):
         scales[axis] = float(scale)
     return scales
@@ -189,11 +200,10 @@ def _scales(context: Context, node: ir.Node) -> list[float] | None:
 
 def match_resize(context: Context, node: ir.Node) -> Match:
     """Resize to a whole multiple of height and width, by the nearest element."""
-    value, x = source(context, node.inputs[0])
-    _image(x, node.op_type)
+    value, x = source(context, operands_of_node(node)[0])
+    check_image(x, node.op_type)
     result = produced(context, node, clamp=False)
     y = result.tensor
-    same_parameters(x, y, node.op_type)
     mode = node.attributes.get_string("mode", "nearest")
     if mode != "nearest":
         raise Refused(f"mode is {mode}; nearest is supported")
@@ -204,9 +214,9 @@ def match_resize(context: Context, node: ir.Node) -> Match:
         raise Refused(f"coordinates are {coordinates}, rounded by {rounding}; asymmetric and floor are supported")
     factors = y.view[2] // x.view[2], y.view[3] // x.view[3]
     expected = (*x.view[:2], x.view[2] * factors[0], x.view[3] * factors[1])
-    scales = _scales(context, node)
-    whole = scales is None or scales == [1.0, 1.0, *factors]
+    scales = _scales(context, node, len(x.shape))
+    whole = scales is None or scales == [1.0, 1.0, *factors[4 - len(x.shape) :]]
     if y.view != expected or min(factors) < 1 or not whole:
         raise Refused(f"shape {list(x.shape)} becomes {list(y.shape)}; whole factors of height and width are supported")
     operation = Repeat(output=y.name, sources=sources_of(result.nodes), input=x.name, factors=factors)
-    return match_of(node, result, [value], [x], operation)
+    return match_of_moved(node, [result], value, x, [operation])

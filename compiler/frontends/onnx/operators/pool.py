@@ -5,26 +5,28 @@ from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.operators.base import (
     Context,
     Match,
+    check_image,
     match_of,
+    match_of_moved,
     produced,
-    same_parameters,
     source,
     sources_of,
     window_of,
+    window_pads,
 )
+from npukit.compiler.frontends.onnx.operators.integer import operands_of_node
 from npukit.compiler.ir.operations import AveragePool, GlobalAveragePool, MaxPool
 
 __all__ = ["match_average", "match_global_average", "match_maxpool"]
 
 
 def match_maxpool(context: Context, node: ir.Node) -> Match:
-    """A two-dimensional MaxPool within `max_window`."""
-    value, x = source(context, node.inputs[0])
+    """A MaxPool over one or two dimensions within `max_window`."""
+    value, x = source(context, operands_of_node(node)[0])
     if len(node.outputs) > 1 and node.outputs[1].name:
         raise Refused("its second output, the indices, is used")
     result = produced(context, node, clamp=False)
     y = result.tensor
-    same_parameters(x, y, "MaxPool")
     window = window_of(node, x, y, node.attributes.get_ints("kernel_shape") or ())
     kernel, strides, pads = window.kernel, window.strides, window.pads
     rows, columns = window.dilations
@@ -43,14 +45,13 @@ def match_maxpool(context: Context, node: ir.Node) -> Match:
         output=y.name, sources=sources_of(result.nodes), input=x.name, kernel=kernel, strides=strides, pads=pads,
         dilations=dilations,
     )  # fmt: skip
-    return match_of(node, result, [value], [x], operation)
+    return match_of_moved(node, [result], value, x, [operation])
 
 
 def match_global_average(context: Context, node: ir.Node) -> Match:
     """GlobalAveragePool: an integer sum, then one multiplication."""
-    value, x = source(context, node.inputs[0])
-    if len(x.shape) != 4:
-        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; GlobalAveragePool needs 4 (NCHW)")
+    value, x = source(context, operands_of_node(node)[0])
+    check_image(x, "GlobalAveragePool")
     result = produced(context, node, ("QLinearGlobalAveragePool",))
     operation = GlobalAveragePool(
         output=result.tensor.name, sources=sources_of(result.nodes), input=x.name, limits=result.limits
@@ -59,15 +60,15 @@ def match_global_average(context: Context, node: ir.Node) -> Match:
 
 
 def match_average(context: Context, node: ir.Node) -> Match:
-    """A two-dimensional AveragePool within `max_window` whose result no rounding of floats can change."""
-    value, x = source(context, node.inputs[0])
+    """An AveragePool over one or two dimensions within `max_window` whose result no rounding of floats can change."""
+    value, x = source(context, operands_of_node(node)[0])
     result = produced(context, node, ("QLinearAveragePool",))
     y = result.tensor
     window = window_of(node, x, y, node.attributes.get_ints("kernel_shape") or ())
     pads = window.pads
     if window.dilations != (1, 1):
         raise Refused("it is dilated, which is not supported")
-    given = node.attributes.get_ints("pads") or (0, 0, 0, 0)
+    given = window_pads(node.attributes.get_ints("pads"), len(x.shape) - 2)
     if node.attributes.get_int("ceil_mode", 0) and (pads[2] > given[2] or pads[3] > given[3]):
         raise Refused("with ceil_mode its last windows reach past the padding, where ONNX Runtime's count differs")
     operation = AveragePool(

@@ -10,21 +10,25 @@ import onnx_ir as ir
 from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.operators.base import (
     Context,
-    Dequantized,
     Match,
     Produced,
-    activation,
-    constant,
-    dequantized,
     match_of,
     quantized_output,
     sources_of,
 )
+from npukit.compiler.frontends.onnx.operators.integer import (
+    activation,
+    integer_result,
+    is_integer_operator,
+    operands_of_node,
+    operator_of,
+)
+from npukit.compiler.frontends.onnx.operators.quantisation import Dequantized, constant, dequantized
 from npukit.compiler.frontends.onnx.operators.tables import Chain, entries_of, table_constant
 from npukit.compiler.ir.operations import Lookup
 from numpy.typing import NDArray
 
-__all__ = ["UNARY", "SeveralTensors", "chains_of", "match_unary"]
+__all__ = ["UNARY", "SeveralTensors", "chains_of", "is_function", "match_unary"]
 
 _ONE_INPUT = frozenset(
     "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity "
@@ -59,11 +63,18 @@ def match_unary(context: Context, node: ir.Node) -> Match:
     return match_of(node, Produced(found.nodes, found.out, y), [found.quantized], [x], operation, [table])
 
 
+def is_function(node: ir.Node) -> bool:
+    """Whether a node may be, or end, a function of one element."""
+    if is_integer_operator(node):
+        return operator_of(node) in _ONE_INPUT
+    return node.op_type in UNARY and node.domain in ("", "ai.onnx")
+
+
 def chains_of(context: Context, graph: ir.Graph) -> dict[ir.Node, Chain]:
     """The chain that ends in each node that has one."""
     chains = {}
     for node in graph:
-        if node.op_type in UNARY and node.domain in ("", "ai.onnx"):
+        if is_function(node):
             with suppress(Refused):
                 chains[node] = _find(context, node).chain
     return chains
@@ -71,6 +82,8 @@ def chains_of(context: Context, graph: ir.Graph) -> dict[ir.Node, Chain]:
 
 def _find(context: Context, node: ir.Node) -> _Found:
     """The chain that ends in a node. Raises Refused where there is none."""
+    if is_integer_operator(node):
+        return _integer_function(node)
     chain: list[ir.Node] = []
     sources: dict[str, ir.Value] = {}
     constants: dict[str, NDArray] = {}
@@ -100,6 +113,18 @@ def _find(context: Context, node: ir.Node) -> _Found:
     return _Found(
         Chain(protos, constants, quantized.name or "", out.name or "", x, y), (*nodes, *chain), quantized, out
     )
+
+
+def _integer_function(node: ir.Node) -> _Found:
+    """A chain of one operator on integers."""
+    (operand,) = operands_of_node(node)
+    quantized, x = activation(operand, "input")
+    y, out = integer_result(node), node.outputs[0]
+    assert y is not None
+    parameters = {value.name or "": constant(value) for value in node.inputs[1:] if value is not None}
+    constants = {name: array for name, array in parameters.items() if array is not None}
+    chain = Chain((ir.to_proto(node),), constants, quantized.name or "", out.name or "", x, y)
+    return _Found(chain, (node,), quantized, out)
 
 
 def _collect(

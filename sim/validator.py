@@ -1,11 +1,11 @@
-"""The judge: examines a program for what hardware could not do reliably, and names the instructions.
+"""The validator: examines a program for what hardware could not do reliably, and names the instructions.
 
 Order between instructions is what tokens, drains and program order guarantee under any legal timing:
 `known[e]` of an instruction counts the instructions of engine e that must have ended before it issues.
 Engines execute in order and their writes happen in order.
 
-Whatever the instructions are, judging takes time and memory by the words of the memories and of DRAM that they touch:
-no loop is walked whose passes come to the same words again.
+Whatever the instructions are, validating takes time and memory by the words of the memories and of DRAM that they
+touch: no loop is walked whose passes come to the same words again.
 """
 
 import sys
@@ -35,7 +35,7 @@ from npukit.sim.addressing import Operand, bank_depth, boxes, dram_operand, oper
 from npukit.sim.timing import least_cycles
 from numpy.typing import NDArray
 
-__all__ = ["Finding", "JudgeError", "judge", "judge_program", "refuse"]
+__all__ = ["Finding", "ValidationError", "refuse", "validate", "validate_program"]
 
 _PIECE = 1 << 20
 """DRAM words that are looked at together."""
@@ -53,7 +53,7 @@ class Finding:
         return self.message
 
 
-class JudgeError(ValueError):
+class ValidationError(ValueError):
     """A program that breaks the machine's rules."""
 
     def __init__(self, findings: list[Finding]) -> None:
@@ -61,17 +61,17 @@ class JudgeError(ValueError):
         super().__init__(f"{findings[0]}{more}")
         self.findings = findings
 
-    def __reduce__(self) -> tuple[type["JudgeError"], tuple[list[Finding]]]:
+    def __reduce__(self) -> tuple[type["ValidationError"], tuple[list[Finding]]]:
         return type(self), (self.findings,)  # an exception is made anew from its message otherwise
 
 
 def refuse(findings: list[Finding]) -> None:
-    """Raise JudgeError if there are findings."""
+    """Raise ValidationError if there are findings."""
     if findings:
-        raise JudgeError(findings)
+        raise ValidationError(findings)
 
 
-def judge(
+def validate(
     config: NpuConfig,
     instructions: Sequence[Instruction],
     dram_bytes: int,
@@ -90,10 +90,10 @@ def judge(
         cycles: if not None, a program that keeps an engine at work for longer has a finding.
         results: (first byte, bytes) of the ranges that hold data when it has ended, by their names.
     """
-    return _Judge(config, instructions, dram_bytes, initialised, limit, cycles, results or {}).run()
+    return _Validator(config, instructions, dram_bytes, initialised, limit, cycles, results or {}).run()
 
 
-def judge_program(
+def validate_program(
     program: Program, limits: Limits | None = None, initialised: Sequence[tuple[int, int]] | None = None
 ) -> list[Finding]:
     """Examine a program: constants and inputs (or `initialised`, as above) are in DRAM when it starts, outputs when it
@@ -115,7 +115,7 @@ def judge_program(
     results = {
         f"output {tensor.name}": _range(program, tensor) for tensor in program.tensors if tensor.role == "output"
     }
-    return judge(
+    return validate(
         program.config, program.instructions, program.dram_bytes, initialised, cycles=cycles, results=results
     )  # fmt: skip
 
@@ -125,7 +125,7 @@ def _range(program: Program, tensor: TensorInfo) -> tuple[int, int]:
     return tensor.address, tensor.layout.elements * program.config.element_bytes
 
 
-class _Judge:
+class _Validator:
     def __init__(
         self,
         config: NpuConfig,
@@ -369,7 +369,7 @@ _NEVER, _BEFORE, _FIRST = 0, 1, 2
 class _MemoryState:
     """What has happened to each word so far."""
 
-    def __init__(self, owner: _Judge) -> None:
+    def __init__(self, owner: _Validator) -> None:
         self.owner = owner
         self.number: list[int] = owner.number.tolist()
         self.known: list[list[int]] = owner.known.tolist()

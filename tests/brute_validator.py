@@ -1,5 +1,6 @@
-"""A second judge, for small programs, by brute force: every address by a plain loop, every order by the closure of all
-issues and ends, and single accesses played in random orders. It shares no code with the judge and with what that uses.
+"""A second validator, for small programs, by brute force: every address by a plain loop, every order by the closure of
+all issues and ends, and single accesses played in random orders. It shares no code with the validator and with what
+that uses.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +13,7 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_words, operations_of, parameter_words
 from npukit.isa.instructions import End, Engine, Instruction, Load, Matrix, Memory, Operation, Store, Vector
 
-__all__ = ["Fault", "TooLong", "brute_judge", "play", "play_in_order"]
+__all__ = ["Fault", "TooLong", "brute_validator", "play", "play_in_order"]
 
 ACT, ACC, WGT, PAR = Memory.ACT, Memory.ACC, Memory.WGT, Memory.PAR
 Word = tuple[Memory | None, int, int]
@@ -283,7 +284,7 @@ def _overlaps(one: Instruction, results: list[Result]) -> bool:
     return False
 
 
-def brute_judge(
+def brute_validator(
     config: NpuConfig, instructions: list[Instruction], dram_bytes: int, initialised: int
 ) -> tuple[str, list[Fault], list[list[Result]]]:
     """The stage at which a program is refused (`static`, `tokens`, `memory`, or `` if it is not), all faults of that

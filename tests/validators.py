@@ -1,7 +1,7 @@
-"""The judge against one that works by brute force, on small random programs and on mutated ones.
+"""The validator against one that works by brute force, on small random programs and on mutated ones.
 
-`make judges`: minutes. Both must refuse the same programs at the same stage, and the fault that the judge names first
-must be one of those that brute force finds. What both accept must give the same results in whatever order single
+`make validators`: minutes. Both must refuse the same programs at the same stage, and the fault that the validator names
+first must be one of those that brute force finds. What both accept must give the same results in whatever order single
 accesses happen. Exit code 1 when they differ.
 """
 
@@ -15,12 +15,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from brute_judge import TooLong, brute_judge, play, play_in_order
+from brute_validator import TooLong, brute_validator, play, play_in_order
 from fuzz_programs import mutate_code
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import ENGINES, Engine
 from npukit.isa.program import Program, ProgramError
-from npukit.sim.judge import judge_program
+from npukit.sim.validator import validate_program
 
 from npukit.verify.generator import random_program
 
@@ -79,17 +79,17 @@ def compare(program: Program, random: Random) -> str:
     """What became of a program: `accepted`, the rule that it breaks, or `long`.
 
     Raises:
-        AssertionError: the judges differ, or what they accept depends on the order of accesses.
+        AssertionError: the validators differ, or what they accept depends on the order of accesses.
     """
     instructions = [*program.instructions]
     try:
-        stage, faults, results = brute_judge(
+        stage, faults, results = brute_validator(
             program.config, instructions, program.dram_bytes, len(program.constants)
         )  # fmt: skip
     except TooLong:
-        judge_program(program)
+        validate_program(program)
         return "long"
-    findings = judge_program(program)
+    findings = validate_program(program)
     if not findings:
         assert not stage, f"accepted, and by brute force it breaks {faults[:3]}"
         expected = play_in_order(results)
@@ -107,7 +107,7 @@ def compare(program: Program, random: Random) -> str:
 
 def made(seed: int, case: int) -> Program | None:
     """The program of a seed, small, mostly with a fault or two; None if it holds what is no instruction."""
-    random = Random(f"judges/{seed}/{case}")
+    random = Random(f"validators/{seed}/{case}")
     sound = random_program(random.choice(CONFIGS), f"{seed}/{case}", random.choice([1, 2, 4, 8]))
     constants = sound.memory.tobytes()
     if random.random() < 0.1:  # some of what is read is not there
@@ -150,9 +150,7 @@ def main() -> int:
     for failure in report.failures[:10]:
         print(failure)
     outcomes = ", ".join(f"{count} {name}" for name, count in report.outcomes.most_common())
-    print(
-        f"seed {options.seed}: {options.cases} programs: {outcomes}; {len(report.failures)} on which the judges differ"
-    )
+    print(f"seed {options.seed}: {options.cases} programs: {outcomes}; the validators differ on {len(report.failures)}")
     return 1 if report.failures else 0
 
 

@@ -1,4 +1,4 @@
-"""The judge: hand-written faults, each named with its instructions, and sound programs without a finding."""
+"""The validator: hand-written faults, each named with its instructions, and sound programs without a finding."""
 
 from dataclasses import replace
 from types import ModuleType
@@ -24,8 +24,8 @@ from npukit.isa.instructions import (
 from npukit.sim.addressing import Operand, dram_operand, operands
 from npukit.sim.dram import DramModel
 from npukit.sim.functional import FunctionalSimulator
-from npukit.sim.judge import Finding, JudgeError, judge, refuse
 from npukit.sim.timing import simulate_timing
+from npukit.sim.validator import Finding, ValidationError, refuse, validate
 
 LOAD, MATRIX, VECTOR, STORE = (1 << engine for engine in ENGINES)
 END = End()
@@ -44,7 +44,7 @@ def check(
     initialised: tuple[tuple[int, int], ...] = ((0, 256),),
 ) -> None:
     """The findings are exactly these (rule, instructions, part of the sentence)."""
-    findings = judge(config, instructions, dram_words * config.word_bytes, initialised)
+    findings = validate(config, instructions, dram_words * config.word_bytes, initialised)
     assert [(one.rule, one.instructions) for one in findings] == [(rule, which) for rule, which, _ in expected]
     for finding, (_, _, part) in zip(findings, expected, strict=True):
         assert part in str(finding)
@@ -55,7 +55,7 @@ def check(
 
 def test_a_sound_program(tiny: NpuConfig, programs: ModuleType) -> None:
     case = programs.sound()
-    assert judge(tiny, case.instructions, case.dram_bytes, case.initialised) == []
+    assert validate(tiny, case.instructions, case.dram_bytes, case.initialised) == []
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_one_fault_is_named(
     instructions = case.instructions
     for at, values in changes.items():
         instructions = change(instructions, at, **values)
-    findings = judge(tiny, instructions, case.dram_bytes, case.initialised)
+    findings = validate(tiny, instructions, case.dram_bytes, case.initialised)
     assert [(one.rule, one.instructions) for one in findings] == [(rule, one) for one in which], [*map(str, findings)]
     assert not which or part in findings[0].message
     for finding in findings:
@@ -144,27 +144,27 @@ def test_bounds_follow_the_configuration(array: int) -> None:
 
 @pytest.mark.parametrize("program", [(), (Load(),), (END, Load()), (END, END)])
 def test_end_comes_once_and_last(program: tuple[Instruction, ...], tiny: NpuConfig) -> None:
-    findings = judge(tiny, program, 256, ((0, 256),))
+    findings = validate(tiny, program, 256, ((0, 256),))
     assert findings[0].rule == "end"
     assert findings[0].message == "a program has exactly one END, its last instruction"
 
 
 def test_findings_are_limited_and_refused(tiny: NpuConfig) -> None:
     program = (*(Load(dram=1000 + i) for i in range(30)), END)
-    assert len(judge(tiny, program, 256)) == 20
-    findings = judge(tiny, program, 256, limit=3)
+    assert len(validate(tiny, program, 256)) == 20
+    findings = validate(tiny, program, 256, limit=3)
     assert [one.instructions for one in findings] == [(0,), (1,), (2,)]
-    with pytest.raises(JudgeError, match=r"^instruction 0 \(LOAD .*are outside.* \(and 2 more\)$") as caught:
+    with pytest.raises(ValidationError, match=r"^instruction 0 \(LOAD .*are outside.* \(and 2 more\)$") as caught:
         refuse(findings)
     assert caught.value.findings == findings
-    with pytest.raises(JudgeError, match=r"outside of the program's 64 words$"):
+    with pytest.raises(ValidationError, match=r"outside of the program's 64 words$"):
         refuse(findings[:1])
     refuse([])
 
 
 def test_undefined_operation(tiny: NpuConfig) -> None:
     config = replace(tiny, dtype="bf16")
-    findings = judge(config, (Vector(operation=Operation.TABLE), END), 256)
+    findings = validate(config, (Vector(operation=Operation.TABLE), END), 256)
     assert [one.rule for one in findings] == ["mode"]
     assert findings[0].message.endswith("): operation TABLE is not defined for dtype bf16")
 
@@ -185,7 +185,7 @@ def test_undefined_operation(tiny: NpuConfig) -> None:
     ],
 )
 def test_modes(vector: Vector, part: str, tiny: NpuConfig) -> None:
-    findings = judge(tiny, (vector, END), 256)
+    findings = validate(tiny, (vector, END), 256)
     assert [one.rule for one in findings] == ["mode"]
     assert part in findings[0].message
 
@@ -217,7 +217,7 @@ def test_results_that_are_never_written(tiny: NpuConfig) -> None:
 
     def found(start: int, length: int, initialised: int = size) -> list[str]:
         results = {"output y": (start * size, length)}
-        return [one.message for one in judge(tiny, program, 40 * size, [(0, initialised)], results=results)]
+        return [one.message for one in validate(tiny, program, 40 * size, [(0, initialised)], results=results)]
 
     assert found(4, size) == [] and found(0, size) == [] and found(0, 0) == []
     assert found(4, size + 1) == ["output y: DRAM word 5 of it is never written"]
@@ -387,7 +387,7 @@ def test_token_overflow(tiny: NpuConfig) -> None:
 def test_token_overflow_that_only_timing_could_prevent(tiny: NpuConfig) -> None:
     loads = Load(memory=Memory.WGT, words=4, word_stride=1), Load()
     pairs = tuple(one for _ in range(300) for one in (Load(offset=8, signal=MATRIX), Matrix(wait=LOAD)))
-    findings = judge(tiny, (*loads, *pairs, END), 256, ((0, 256),))
+    findings = validate(tiny, (*loads, *pairs, END), 256, ((0, 256),))
     assert {one.rule for one in findings} == {"token overflow"}
     assert findings[0].instructions == (2 + 2 * 255,)
     # with an answer every 100 signals the counter is known to fall
@@ -475,7 +475,7 @@ def test_races_are_those_of_the_relation(
     seed: int, length: int, orderly: float, tiny: NpuConfig, programs: ModuleType
 ) -> None:
     case = programs.random_case(seed, length, orderly=orderly)
-    findings = judge(tiny, case.instructions, case.dram_bytes, case.initialised, limit=1000)
+    findings = validate(tiny, case.instructions, case.dram_bytes, case.initialised, limit=1000)
     assert {one.rule for one in findings} <= {"race", "overlap"}, [str(one) for one in findings]
     expected = races_by_reachability(tiny, case.instructions)
     # if there is a race, one is named, and the first that is named is one (later ones may follow from it)
@@ -486,7 +486,7 @@ def test_races_are_those_of_the_relation(
 
 def test_random_programs_are_of_both_kinds(tiny: NpuConfig, programs: ModuleType) -> None:
     cases = [programs.random_case(seed, 6) for seed in range(60)]
-    racy = sum(bool(judge(tiny, one.instructions, one.dram_bytes, one.initialised)) for one in cases)
+    racy = sum(bool(validate(tiny, one.instructions, one.dram_bytes, one.initialised)) for one in cases)
     assert 10 < racy < 50
 
 
@@ -495,9 +495,9 @@ def test_random_programs_are_of_both_kinds(tiny: NpuConfig, programs: ModuleType
 def test_sound_programs_compute_the_same_in_the_order_of_time(
     seed: int, latency: int, depth: int, tiny: NpuConfig, programs: ModuleType
 ) -> None:
-    """What the judge lets pass gives the results of program order, whenever instructions end."""
+    """What the validator lets pass gives the results of program order, whenever instructions end."""
     case = programs.random_case(seed, 8)
-    if judge(tiny, case.instructions, case.dram_bytes, case.initialised):
+    if validate(tiny, case.instructions, case.dram_bytes, case.initialised):
         return
     config = replace(tiny, queue_depth=depth)
     schedule = simulate_timing(config, case.instructions, DramModel(latency=latency))
