@@ -24,6 +24,7 @@ from npukit.compiler.passes.emit import EmitPass
 from npukit.compiler.passes.fold import FoldPass
 from npukit.compiler.passes.fuse import FusePass
 from npukit.compiler.passes.interleave import InterleavePass
+from npukit.compiler.passes.join import JoinPass
 from npukit.compiler.passes.legalise import LegalisePass
 from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.passes.validate import ValidatePass
@@ -69,10 +70,9 @@ class Compilation:
     @property
     def graphs(self) -> tuple[Graph, ...]:
         """The accelerated parts, as the last of the passes over them left them."""
-        made = [
-            one.name for one in (FusePass, FoldPass, EliminatePass, LegalisePass, LowerPass) if one.name in self.stages
-        ]
-        return cast(tuple[Graph, ...], self.stages[made[0]])
+        passes = FusePass, JoinPass, FoldPass, EliminatePass, LegalisePass, LowerPass
+        last = next(one.name for one in passes if one.name in self.stages)
+        return cast(tuple[Graph, ...], self.stages[last])
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -123,7 +123,7 @@ def compile_model(
         source: path, bytes or proto.
         config: what to compile for.
         shapes: of inputs that the model leaves open.
-        stop_after: the last pass whose result is wanted; of those after `fold`, the ones behind it run as well, because
+        stop_after: the last pass whose result is wanted; of those after `join`, the ones behind it run as well, because
             they decide which strategy fits. Only the last pass, `validate`, examines the programs.
         progress: gets the name of each pass as it begins.
         min_macs: subgraphs of fewer multiply-accumulates stay in ONNX Runtime.
@@ -199,13 +199,14 @@ def front_end(
         LegalisePass(config),
         EliminatePass(),
         FoldPass(config),
+        JoinPass(config),
     )
 
 
 _PLAIN = CostModel(NpuConfig())
 _BACK = tuple(one.name for one in (*back_end(_PLAIN, LEVELS[0][0]), ValidatePass()))
 PASSES: tuple[str, ...] = (*(one.name for one in front_end(_PLAIN.config, {}, 0, False)), *_BACK)
-"""Names of the passes, in their order. Those behind `fold` run for each graph, and up to `emit` again under another
+"""Names of the passes, in their order. Those behind `join` run for each graph, and up to `emit` again under another
 strategy where a program does not fit, or may be faster."""
 
 
@@ -239,7 +240,7 @@ def _compile(
 def _back_end(
     cost: CostModel, graph: Graph, optimize: int, search: Search, run: PassRunner, validated: bool
 ) -> Mapping[str, object]:
-    """What each pass behind `fold` makes of a graph. How much is kept on chip and interleaved depends on what the
+    """What each pass behind `join` makes of a graph. How much is kept on chip and interleaved depends on what the
     allocation makes of it."""
     fitted = first_that_fits(cost, graph, optimize, run)
     if optimize == 2:

@@ -130,7 +130,7 @@ def _layer_alone(graph: Graph, layer: Convolution) -> Graph:
 
 
 def _in_own_memory(tensor: Tensor) -> Tensor:
-    return replace(tensor, layout=MemoryLayout(tensor.name, tensor.view, tensor.folded))
+    return replace(tensor, layout=MemoryLayout(tensor.name, tensor.view, tensor.order, tensor.folded))
 
 
 def _try(

@@ -21,24 +21,32 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Box:
-    """A part of a tensor: half-open ranges of batch, channel block, row and column."""
+    """A part of a tensor: half-open ranges of channel block, row and column, and the columns that a row has.
 
-    batch: tuple[int, int]
+    Rows are counted through all images.
+    """
+
     block: tuple[int, int]
     y: tuple[int, int]
     x: tuple[int, int]
+    width: int
 
     def overlaps(self, other: "Box") -> bool:
-        """Whether the two parts share a word."""
-        return all(
-            mine[0] < theirs[1] and theirs[0] < mine[1]
-            for mine, theirs in (
-                (self.batch, other.batch),
-                (self.block, other.block),
-                (self.y, other.y),
-                (self.x, other.x),
-            )
-        )
+        """Whether the two parts share a word; between rows of other lengths, whether they may."""
+        if not _meet(self.block, other.block):
+            return False
+        if self.width == other.width:
+            return _meet(self.y, other.y) and _meet(self.x, other.x)
+        return _meet(self._places, other._places)
+
+    @property
+    def _places(self) -> tuple[int, int]:
+        """From its first to its last word in a block."""
+        return self.y[0] * self.width + self.x[0], (self.y[1] - 1) * self.width + self.x[1]
+
+
+def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,11 @@ class DramUse:
 
 @dataclass(frozen=True)
 class CaptureBox:
-    """The part of a quantised tensor that a VECTOR task writes."""
+    """The part of a quantised tensor that a VECTOR task writes, in the tensor's dimensions in memory.
+
+    Its (block, y, x) index is the word at channel block `block` + block of image `batch`, row `y` + y * `step_y`,
+    column `x` + x * `step_x`. With `rows_are_blocks`, y counts channel blocks, and block rows.
+    """
 
     tensor: str
     batch: int

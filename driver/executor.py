@@ -1,8 +1,9 @@
 """A compiled ONNX file, run: programs on the device, everything else in ONNX Runtime."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -294,34 +295,23 @@ class _Capture:
         self.program = program
         lanes, element = program.config.array, program.config.activation.storage
         self.images: dict[str, NDArray] = {}
-        for name, ((batch, channels, height, width), _, _) in program.captured.items():
-            self.images[name] = np.zeros((batch, -(-channels // lanes), height, width, lanes), element)
+        self.layouts = {name: tensor.layout(lanes) for name, tensor in program.captured.items()}
+        for name, tensor in program.captured.items():
+            if tensor.source == name:
+                self.images[name] = np.zeros((self.layouts[name].elements // lanes, lanes), element)
         self.captures = {capture.instruction: capture for capture in program.captures}
         device.observer = self._observe
 
-    def _observe(self, index: int, instruction: object, read) -> None:
+    def _observe(self, index: int, instruction: Any, read: Callable[[], NDArray]) -> None:
         capture = self.captures.get(index)
         if capture is None:
             return
-        words = read()
-        if capture.rows_are_blocks:
-            words = words.swapaxes(0, 1)
-        blocks, rows, columns, _ = words.shape
-        self.images[capture.tensor][
-            capture.batch,
-            capture.block : capture.block + blocks,
-            capture.y : capture.y + rows * capture.step_y : capture.step_y,
-            capture.x : capture.x + columns * capture.step_x : capture.step_x,
-        ] = words
+        self.images[capture.tensor][capture.words(instruction)] = read()
 
     def finish(self) -> dict[str, NDArray]:
         """The tensors by name, in the framework's shape and dtype."""
         found = {}
-        for name, (view, shape, dtype) in self.program.captured.items():
-            image = self.images[name]
-            batch, blocks, height, width, lanes = image.shape
-            planes = image.transpose(0, 1, 4, 2, 3).reshape(batch, blocks * lanes, height, width)
-            found[name] = from_machine(np.ascontiguousarray(planes[:, : view[1]]).reshape(shape), dtype)
-        for name, (source, shape) in self.program.aliases.items():
-            found[name] = found[source].reshape(shape)
+        for name, tensor in self.program.captured.items():
+            values = self.layouts[name].from_dram(self.images[tensor.source].reshape(-1))
+            found[name] = from_machine(values.reshape(tensor.shape), tensor.dtype)
         return found

@@ -74,19 +74,15 @@ def _indices(layout: Layout) -> tuple[NDArray[np.int64], NDArray[np.int64], NDAr
     return place, flat, valid
 
 
-def blocked(shape: tuple[int, int, int, int], lanes: int, pad: int = 0) -> Layout:
-    """NCHW as [n][channel block][y][x][lane], `lanes` channels to a word, channels padded with `pad`."""
-    batch, channels, height, width = shape
-    blocks = -(-channels // lanes)
-    return Layout(
-        shape=shape,
-        dims=(
-            LayoutDim(batch, 0, 1, blocks * height * width * lanes),
-            LayoutDim(blocks, 1, lanes, height * width * lanes),
-            LayoutDim(height, 2, 1, width * lanes),
-            LayoutDim(width, 3, 1, lanes),
-            LayoutDim(lanes, 1, 1, 1),
-        ),
-        origin=(0, 0, 0, 0),
-        pad=pad,
-    )
+def blocked(shape: tuple[int, ...], lanes: int, pad: int = 0) -> Layout:
+    """Channels along axis 1 as [channel block][the other axes, in their order][lane], padded with `pad`.
+
+    So the images of a batch follow each other within a channel block, as rows of one image would.
+    """
+    outer, channels, *inner = shape
+    places = prod((outer, *inner))
+    dims = [LayoutDim(-(-channels // lanes), 1, lanes, places * lanes)]
+    for axis, size in ((0, outer), *enumerate(inner, 2)):
+        places //= size
+        dims.append(LayoutDim(size, axis, 1, places * lanes))
+    return Layout(shape, (*dims, LayoutDim(lanes, 1, 1, 1)), (0,) * len(shape), pad)

@@ -16,16 +16,18 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+import numpy as np
 from npukit.isa import schema
 from npukit.isa.config import ConfigError, NpuConfig
 from npukit.isa.instructions import INSTRUCTION_BITS, Instruction, InstructionError, Vector, decode, encode
-from npukit.isa.layout import Layout, LayoutDim
+from npukit.isa.layout import Layout, LayoutDim, blocked
 from npukit.isa.schema import MOST, SchemaError
+from numpy.typing import NDArray
 
-__all__ = ["MAGIC", "VERSION", "Capture", "NodeInfo", "Program", "ProgramError", "TensorInfo"]
+__all__ = ["MAGIC", "VERSION", "Capture", "CapturedTensor", "NodeInfo", "Program", "ProgramError", "TensorInfo"]
 
 MAGIC = b"NPUKIT\r\n"
-VERSION = 3
+VERSION = 4
 _BYTES = INSTRUCTION_BITS // 8
 _FIXED = len(MAGIC) + 4 + 32 + 8
 
@@ -82,19 +84,43 @@ class NodeInfo:
 class Capture:
     """Instruction `instruction` (VECTOR) writes a part of a quantised tensor.
 
-    Its (block, y, x) index is the word at batch `batch`, channel block `block` + block,
-    row `y` + y * `step_y`, column `x` + x * `step_x`. With `rows_are_blocks`, y counts channel blocks, and block rows.
+    Its (block, y, x) index is the tensor's word `first` + block * `stride_block` + y * `stride_y` + x * `stride_x`,
+    counted as they lie in DRAM.
     """
 
     instruction: int
     tensor: str
-    batch: int
-    block: int
-    y: int
-    x: int
-    step_y: int = 1
-    step_x: int = 1
-    rows_are_blocks: bool = False
+    first: int
+    stride_block: int
+    stride_y: int
+    stride_x: int
+
+    def words(self, instruction: Vector) -> NDArray[np.int64]:
+        """The tensor's words [block, y, x] that the instruction writes."""
+        counts = instruction.blocks, instruction.height, instruction.width
+        block, y, x = np.ogrid[: counts[0], : counts[1], : counts[2]]
+        return self.first + block * self.stride_block + y * self.stride_y + x * self.stride_x
+
+
+@dataclass(frozen=True)
+class CapturedTensor:
+    """A quantised tensor that VECTOR writes, or another shape of one.
+
+    Attributes:
+        source: the name under which its words are captured.
+        order: its elements in the framework's order, numbered by three indices, of which words hold the second.
+        shape: the framework's.
+        dtype: the framework's.
+    """
+
+    source: str
+    order: tuple[int, int, int]
+    shape: tuple[int, ...]
+    dtype: str
+
+    def layout(self, lanes: int) -> Layout:
+        """How its words follow each other."""
+        return blocked(self.order, lanes)
 
 
 @dataclass(frozen=True)
@@ -102,9 +128,7 @@ class Program:
     """Instructions, constants and the tables that say what they compute.
 
     `constants` is the DRAM image from offset 0; `dram_bytes` is all that the program touches.
-    `captured` maps the name of each quantised tensor that VECTOR writes to its (NCHW shape on the
-    machine, framework's shape, framework's dtype);
-    `aliases` the name of a reshaped one to (name of what was reshaped, shape).
+    `captured` has the quantised tensors that VECTOR writes, and what they are under other names and shapes.
     """
 
     config: NpuConfig
@@ -114,8 +138,7 @@ class Program:
     tensors: tuple[TensorInfo, ...] = ()
     nodes: tuple[NodeInfo, ...] = ()
     captures: tuple[Capture, ...] = ()
-    captured: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = field(default_factory=dict)
-    aliases: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    captured: dict[str, CapturedTensor] = field(default_factory=dict)
     name: str = ""
 
     @cached_property
@@ -149,8 +172,7 @@ class Program:
             "tensors": [asdict(tensor) for tensor in self.tensors],
             "nodes": [dict(vars(node)) for node in self.nodes],
             "captures": [list(vars(capture).values()) for capture in self.captures],
-            "captured": self.captured,
-            "aliases": self.aliases,
+            "captured": {name: list(vars(tensor).values()) for name, tensor in self.captured.items()},
         }
         text = json.dumps(head, separators=(",", ":")).encode()
         _check_head(len(text))
@@ -173,8 +195,8 @@ class Program:
         for tensor in self.tensors:
             loops = prod(dim.size for dim in tensor.layout.dims)
             found += _INDEX_BYTES * loops + 8 * (tensor.layout.elements + prod(tensor.shape))
-        for view, _, _ in self.captured.values():
-            found += 4 * config.element_bytes * _image_elements(config, view)
+        for tensor in self.captured.values():
+            found += (_INDEX_BYTES + 4 * config.element_bytes) * _image_words(config, tensor) * config.array
         return found
 
     @classmethod
@@ -228,14 +250,13 @@ class Program:
             nodes=_read_nodes(count, head["nodes"]),
             captures=_read_captures(config, instructions, captured, head["captures"]),
             captured=captured,
-            aliases=_read_aliases(captured, head["aliases"]),
             name=schema.text(head["name"], "name"),
         )
 
 
 _HEAD = (
     "name", "config", "config_hash", "instructions", "constants", "dram_bytes", "tensors", "nodes", "captures",
-    "captured", "aliases",
+    "captured",
 )  # fmt: skip
 _ROLES = ("input", "output", "internal")
 _MOST_HEAD = 1 << 25
@@ -257,10 +278,10 @@ def _check_head(length: int) -> None:
         )
 
 
-def _image_elements(config: NpuConfig, view: Sequence[int]) -> int:
-    """Elements of a captured tensor as it is collected, its channels filled up to whole blocks."""
-    batch, channels, height, width = view
-    return batch * -(-channels // config.array) * config.array * height * width
+def _image_words(config: NpuConfig, tensor: CapturedTensor) -> int:
+    """Words of a captured tensor as it is collected."""
+    outer, channels, inner = tensor.order
+    return outer * -(-channels // config.array) * inner
 
 
 def _read_layout(value: Any, place: str) -> Layout:
@@ -363,24 +384,36 @@ def _read_nodes(count: int, value: Any) -> tuple[NodeInfo, ...]:
     return tuple(found)
 
 
-def _read_captured(config: NpuConfig, value: Any) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], str]]:
-    found = {}
-    for name, entry in schema.mapping(value, "captured").items():
+def _read_captured(config: NpuConfig, value: Any) -> dict[str, CapturedTensor]:
+    names = [one.name for one in fields(CapturedTensor)]
+    entries = schema.mapping(value, "captured")
+    found: dict[str, CapturedTensor] = {}
+    for name, entry in entries.items():
         place = f"captured[{name!r}]"
-        view, shape, dtype = schema.items(entry, place, length=3)
-        view = schema.shape(schema.items(view, place, "view", 4), place, "view")
+        source, order, shape, dtype = schema.items(entry, place, length=len(names))
+        outer, channels, inner = schema.shape(schema.items(order, place, "order", 3), place, "order")
         shape = schema.shape(shape, place, "shape")
-        if prod(view) != prod(shape) or len(shape) > _MOST_DIMS:
-            raise SchemaError(f"{place} has the view {view} and the shape {shape}")
-        found[name] = (view, shape, schema.one_of(dtype, config.datapath.tensor_types, place, "dtype"))
+        if outer * channels * inner != prod(shape) or len(shape) > _MOST_DIMS:
+            raise SchemaError(f"{place} has the order {[outer, channels, inner]} and the shape {list(shape)}")
+        found[name] = CapturedTensor(
+            source=schema.one_of(source, entries, place, "source"),
+            order=(outer, channels, inner),
+            shape=shape,
+            dtype=schema.one_of(dtype, config.datapath.tensor_types, place, "dtype"),
+        )
+    for name, tensor in found.items():
+        source = found[tensor.source]
+        if source.source != tensor.source or _image_words(config, source) != _image_words(config, tensor):
+            raise SchemaError(f"captured[{name!r}] is no other shape of {tensor.source!r}")
     return found
 
 
 def _read_captures(
-    config: NpuConfig, instructions: Sequence[Instruction], captured: dict[str, Any], value: Any
+    config: NpuConfig, instructions: Sequence[Instruction], captured: dict[str, CapturedTensor], value: Any
 ) -> tuple[Capture, ...]:
     names = [one.name for one in fields(Capture)]
     found: dict[int, Capture] = {}
+    own = [name for name, tensor in captured.items() if tensor.source == name]
     for number, entry in enumerate(schema.items(value, "captures")):
         place = f"captures[{number}]"
         capture = Capture(*schema.items(entry, place, length=len(names)))
@@ -388,34 +421,13 @@ def _read_captures(
         one = instructions[capture.instruction]
         if not isinstance(one, Vector) or capture.instruction in found:
             raise SchemaError(f"{place}.instruction must be a VECTOR without another capture: {capture.instruction}")
-        schema.one_of(capture.tensor, captured, place, "tensor")
-        schema.flag(capture.rows_are_blocks, place, "rows_are_blocks")
-        batch, channels, height, width = captured[capture.tensor][0]
-        blocks, rows = (one.height, one.blocks) if capture.rows_are_blocks else (one.blocks, one.height)
-        for name in ("batch", "block", "y", "x"):
+        schema.one_of(capture.tensor, own, place, "tensor")
+        for name in ("first", "stride_block", "stride_y", "stride_x"):
             schema.whole(getattr(capture, name), 0, MOST, place, name)
-        for name in ("step_y", "step_x"):
-            schema.whole(getattr(capture, name), 1, MOST, place, name)
-        ends = (
-            (capture.batch, batch),
-            (capture.block + blocks - 1, -(-channels // config.array)),
-            (capture.y + (rows - 1) * capture.step_y, height),
-            (capture.x + (one.width - 1) * capture.step_x, width),
-        )
-        if any(last >= size for last, size in ends):
-            raise SchemaError(f"{place} ends at (batch, block, y, x) {ends} of the sizes beside them")
+        last = capture.first + (one.blocks - 1) * capture.stride_block
+        last += (one.height - 1) * capture.stride_y + (one.width - 1) * capture.stride_x
+        total = _image_words(config, captured[capture.tensor])
+        if last >= total:
+            raise SchemaError(f"{place} ends at word {last} of the {total} of {capture.tensor!r}")
         found[capture.instruction] = capture
     return tuple(found.values())
-
-
-def _read_aliases(captured: dict[str, Any], value: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
-    found = {}
-    for name, entry in schema.mapping(value, "aliases").items():
-        place = f"aliases[{name!r}]"
-        source, shape = schema.items(entry, place, length=2)
-        schema.one_of(source, captured, place, "source")
-        shape = schema.shape(shape, place, "shape")
-        if prod(shape) != prod(captured[source][1]) or len(shape) > _MOST_DIMS or name in captured:
-            raise SchemaError(f"{place} does not reshape {source!r}, which has the shape {captured[source][1]}")
-        found[name] = (source, shape)
-    return found

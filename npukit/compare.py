@@ -76,24 +76,15 @@ class Comparison:
 def _where(programs: Mapping[str, Program], tensor: str, index: tuple[int, ...]) -> dict[str, Any]:
     """The node and the instruction that wrote an element."""
     for name, program in programs.items():
-        source = program.aliases.get(tensor, (tensor,))[0]
-        if source not in program.captured:
+        if tensor not in program.captured:
             continue
-        view, shape, _ = program.captured[source]
-        flat = int(np.ravel_multi_index(index, program.aliases.get(tensor, (None, shape))[1]))
-        batch, channel, y, x = (int(part) for part in np.unravel_index(flat, view))
-        block = channel // program.config.array
+        captured = program.captured[tensor]
+        outer, channel, inner = np.unravel_index(np.ravel_multi_index(index, captured.shape), captured.order)
+        block = int(channel) // program.config.array
+        word = (block * captured.order[0] + int(outer)) * captured.order[2] + int(inner)
         for capture in program.captures:
             instruction: Any = program.instructions[capture.instruction]
-            steps = y - capture.y, x - capture.x
-            if (
-                capture.tensor == source
-                and capture.batch == batch
-                and 0 <= block - capture.block < instruction.blocks
-                and 0 <= steps[0] < instruction.height * capture.step_y
-                and 0 <= steps[1] < instruction.width * capture.step_x
-                and steps[1] % capture.step_x == 0
-            ):
+            if capture.tensor == captured.source and word in capture.words(instruction):
                 node = next(node for node in program.nodes if capture.instruction in node.indices())
                 return {
                     "subgraph": name,

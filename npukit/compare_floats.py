@@ -65,14 +65,14 @@ def _compare_graph(
     for layer in graph.operations:
         used = {name: graph.tensors[name] for name in graph.activations(layer)}
         values = {**inner, **known}
-        tensors = {name: _as_laid_out(values[tensor.storage], tensor) for name, tensor in used.items()}
-        view = graph.tensors[layer.output].view
-        want = layer_output(session.config, graph, layer, tensors, view)
+        tensors = {name: _in_view(graph, values[tensor.storage], tensor) for name, tensor in used.items()}
+        y = graph.tensors[layer.output]
+        want = layer_output(session.config, graph, layer, tensors, y.view)
         result.tensors_total += 1
         if layer.output not in known:
-            inner[layer.output] = want
+            inner[layer.output] = y.from_memory(want.swapaxes(0, 1))
             continue
-        got = np.ascontiguousarray(known[layer.output]).reshape(view)
+        got = y.in_view(y.in_memory(known[layer.output]))
         unequal = want.view(np.uint32) != got.view(np.uint32)
         count = int(unequal.sum())
         result.tensors += 1
@@ -86,7 +86,7 @@ def _compare_graph(
             }  # fmt: skip
         if layer.output not in exact:  # a step that the model does not show
             continue
-        fp32 = exact[layer.output].astype(np.float64).reshape(view)
+        fp32 = y.in_view(y.in_memory(exact[layer.output].astype(np.float64)))
         finite = np.isfinite(fp32) & np.isfinite(got)
         span = float(np.ptp(fp32[finite])) if finite.any() else 0.0
         error = float(np.abs(got - fp32)[finite].max(initial=0.0))
@@ -94,11 +94,11 @@ def _compare_graph(
         result.errors[layer.output] = error / span if span else error
 
 
-def _as_laid_out(values: NDArray, tensor: Tensor) -> NDArray:
-    """A tensor as the machine sees it, NCHW."""
+def _in_view(graph: Graph, values: NDArray, tensor: Tensor) -> NDArray:
+    """A tensor as the machine sees it, NCHW; `values`: the tensor in whose memory it lies, in the model's shape."""
     layout = tensor.folded
     if layout is None:
-        return values.reshape(tensor.view)
+        return tensor.in_view(graph.tensors[tensor.storage].in_memory(values))
     batch, channels, height, width = tensor.view
     image = layout.to_dram(np.ascontiguousarray(values).reshape(layout.shape))
     return image.reshape(batch, height, width, -1)[..., :channels].transpose(0, 3, 1, 2)

@@ -58,7 +58,9 @@ class _Maker:
         for tensor in inputs:
             if self.random.random() < 0.2 and not self.floating:
                 view = tensor.view
-                layout = MemoryLayout(tensor.name, view, blocked(view, 4, self.random.randint(-128, 127)))
+                order = view[0], view[1], view[2] * view[3]
+                folded = blocked(view, 4, self.random.randint(-128, 127))
+                layout = MemoryLayout(tensor.name, view, order, folded)
                 self.tensors[tensor.name] = replace(tensor, layout=layout)
         makers = [
             self._convolution, self._depthwise, self._elementwise, self._clamp, self._pad, self._slice,
@@ -134,7 +136,7 @@ class _Maker:
 
     def _alias(self, source: Tensor) -> None:
         tensor = self._activation(source.shape, source)
-        layout = MemoryLayout(source.storage, source.view)
+        layout = MemoryLayout(source.storage, source.view, source.order)
         self.tensors[tensor.name] = Tensor(tensor.name, tensor.shape, tensor.format, tensor.quantization, layout)
 
     # ---- operations

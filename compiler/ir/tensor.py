@@ -1,7 +1,8 @@
 """Tensors: shape, number format, quantisation and place in memory, each a fact of its own."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 from npukit.isa.formats import NumberFormat
 from npukit.isa.layout import Layout
 from numpy.typing import NDArray
@@ -50,12 +51,17 @@ class MemoryLayout:
     Attributes:
         storage: the tensor in whose memory it lies: itself, or the one that a reshape took it from.
         view: its dimensions there, NCHW.
+        order: its elements in the model's order, numbered by three indices, of which the second is a word's channel;
+            words of other channels follow each other as the first and the last index say.
         host: how the host lays it out, where that is not in words of channels, row by row.
+        shown: whether it is a value of the model, and not one that is there already under another name.
     """
 
     storage: str
     view: FourDimensions
+    order: tuple[int, int, int]
     host: Layout | None = None
+    shown: bool = True
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,37 @@ class Tensor:
     def view(self) -> FourDimensions:
         """Its dimensions in memory, NCHW."""
         return four_dimensions(self.shape) if self.layout is None else self.layout.view
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Its elements in the model's order, numbered by three indices, of which the second is a word's channel."""
+        if self.layout is not None:
+            return self.layout.order
+        batch, channels, height, width = four_dimensions(self.shape)
+        return batch, channels, height * width
+
+    def seen_as(self, storage: str, view: FourDimensions) -> "Tensor":
+        """The same elements in the memory of a tensor that holds them, with dimensions NCHW there."""
+        return replace(self, layout=MemoryLayout(storage, view, self.order, self.folded, self.shown))
+
+    @property
+    def shown(self) -> bool:
+        """Whether it is a value of the model, and not one that is there already under another name."""
+        return self.layout is None or self.layout.shown
+
+    def in_memory(self, values: NDArray) -> NDArray:
+        """Its elements [shape] as they lie in memory, without words: [channels, places]."""
+        return np.ascontiguousarray(values.reshape(self.order).swapaxes(0, 1)).reshape(self.order[1], -1)
+
+    def from_memory(self, memory: NDArray) -> NDArray:
+        """The inverse of `in_memory`."""
+        outer, channels, inner = self.order
+        return np.ascontiguousarray(memory.reshape(channels, outer, inner).swapaxes(0, 1)).reshape(self.shape)
+
+    def in_view(self, memory: NDArray) -> NDArray:
+        """What lies in memory, [channels, places], in its dimensions there."""
+        batch, channels, height, width = self.view
+        return np.ascontiguousarray(memory.reshape(channels, batch, height, width).swapaxes(0, 1))
 
     @property
     def folded(self) -> Layout | None:

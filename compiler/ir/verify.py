@@ -115,6 +115,10 @@ def _tensor(tensor: Tensor) -> None:
             prod(tensor.view) == prod(tensor.shape),
             f"{tensor.name} of shape {list(tensor.shape)} is seen as {list(tensor.view)}",
         )
+        _check(
+            prod(tensor.order) == prod(tensor.shape) and tensor.order[1] == tensor.view[1],
+            f"{tensor.name} is seen as {list(tensor.view)}, and its elements are numbered by {list(tensor.order)}",
+        )
     quantization = tensor.quantization
     if quantization is None:
         return

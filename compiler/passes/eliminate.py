@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import TensorOperation, attributes_of, operands_of
-from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor
+from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.compiler.pass_base import GraphsPass
 
 __all__ = ["EliminatePass"]
@@ -40,7 +40,7 @@ def _without_repeats(graph: Graph) -> Graph:
             continue
         for name, tensor in tensors.items():
             if tensor.storage == result.name:
-                tensors[name] = replace(tensor, layout=MemoryLayout(kept, tensor.view))
+                tensors[name] = tensor.seen_as(kept, tensor.view)
     return replace(graph, operations=tuple(operations), tensors=tensors)
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 from npukit.compiler.errors import CompileError
+from npukit.compiler.ir.tensor import Tensor
 from npukit.compiler.pass_base import Pass
-from npukit.compiler.tasks import Allocation, Box, Buffer, Operand, Plan, Task
+from npukit.compiler.tasks import Allocation, Box, Buffer, CaptureBox, Operand, Plan, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import UINT8
 from npukit.isa.instructions import ENGINES, End, Engine, Instruction, InstructionError, Matrix, encode, with_fields
 from npukit.isa.layout import blocked
-from npukit.isa.program import Capture, NodeInfo, Program, TensorInfo
+from npukit.isa.program import Capture, CapturedTensor, NodeInfo, Program, TensorInfo
 
 __all__ = ["EmitPass"]
 
@@ -71,17 +72,14 @@ class EmitPass(Pass[Allocation, Program]):
             tensors=self._tensors(allocation),
             nodes=_nodes(plan),
             captures=tuple(
-                Capture(index, *vars(box).values()) for index, task in enumerate(tasks) for box in task.captures
+                _capture(index, box, graph.tensors[box.tensor])
+                for index, task in enumerate(tasks)
+                for box in task.captures
             ),
             captured={
-                tensor.name: (tensor.view, tensor.shape, tensor.host_type)
+                tensor.name: CapturedTensor(tensor.storage, tensor.order, tensor.shape, tensor.host_type)
                 for tensor in graph.tensors.values()
-                if tensor.name == tensor.storage and tensor.name not in graph.inputs
-            },
-            aliases={
-                tensor.name: (tensor.storage, tensor.shape)
-                for tensor in graph.tensors.values()
-                if tensor.name != tensor.storage and tensor.storage not in graph.inputs
+                if tensor.shown and tensor.storage not in graph.inputs
             },
             name=graph.name,
         )
@@ -99,7 +97,7 @@ class EmitPass(Pass[Allocation, Program]):
         roles += [(name, "output") for name in graph.outputs]
         for name, role in roles:
             tensor = graph.tensors[name]
-            layout = tensor.folded or blocked(tensor.view, self.config.array)
+            layout = tensor.folded or blocked(tensor.order, self.config.array)
             found.append(
                 TensorInfo(
                     name,
@@ -112,6 +110,15 @@ class EmitPass(Pass[Allocation, Program]):
                 )
             )
         return tuple(found)
+
+
+def _capture(index: int, box: CaptureBox, tensor: Tensor) -> Capture:
+    images, _, height, width = tensor.view
+    block, row = images * height * width, width * box.step_y
+    first = box.block * block + (box.batch * height + box.y) * width + box.x
+    if box.rows_are_blocks:
+        block, row = row, block
+    return Capture(index, box.tensor, first, block, row, box.step_x)
 
 
 def _nodes(plan: Plan) -> tuple[NodeInfo, ...]:

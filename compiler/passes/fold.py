@@ -159,7 +159,7 @@ class _Fold:
             length=batch * self.height * columns * place,
         )
         view = batch, self.channels, self.height, columns
-        return replace(self.x, layout=MemoryLayout(self.x.name, view, layout))
+        return replace(self.x, layout=MemoryLayout(self.x.name, view, self.x.order, layout))
 
 
 def _folds(graph: Graph, operation: Convolution, config: NpuConfig) -> Iterator[_Fold]:

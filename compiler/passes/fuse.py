@@ -71,6 +71,8 @@ def _additions(graph: Graph) -> dict[int, int]:
         if last < 0 or not isinstance(graph.operations[last], Convolution):
             continue
         result = graph.operations[last].output
+        if graph.tensors[result].view != graph.tensors[layer.output].view:
+            continue
         if len(readers[result]) == 1 and result not in outside:
             found[last] = number
     return found

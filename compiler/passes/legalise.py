@@ -53,7 +53,9 @@ class LegalisePass(GraphsPass[tuple[Graph, ...]]):
             result = graph.tensors[operation.output]
             if isinstance(operation, Reshape | Reinterpret):
                 source = tensors[operation.input]
-                result = replace(result, layout=MemoryLayout(source.storage, source.view))
+                shown = isinstance(operation, Reshape)
+                layout = MemoryLayout(source.storage, source.view, source.order, shown=shown)
+                result = replace(result, layout=layout)
                 tensors[result.name] = result
                 continue
             tensors[result.name] = result

@@ -36,7 +36,7 @@ def blocked_channels(values: NDArray, size: int) -> NDArray:
 
 
 class Region:
-    """A tile of a blocked tensor [batch][block][y][x] in DRAM: one batch, ranges of the rest.
+    """A tile of a blocked tensor [block][batch][y][x] in DRAM: one image, ranges of the rest.
 
     `step_y`: only every so many rows. Rows and columns outside of the tensor are border. Of a folded tensor, whose
     words of a place follow each other, all blocks belong to it, and `place` of them make a column.
@@ -52,14 +52,12 @@ class Region:
         x: tuple[int, int],
         step_y: int = 1,
     ) -> None:
-        _, channels, self.height, self.width = tensor.view
+        self.images, channels, self.height, self.width = self.view = tensor.view
         self.place = -(-channels // lanes) if tensor.folded is not None else 1
         if tensor.folded is not None:
             block = (0, 1)
-            channels = lanes
         self.tensor = tensor.storage
         self.batch, self.block, self.x, self.step_y = batch, block, x, step_y
-        self.total_blocks = -(-channels // lanes)
         self.first_y = y[0]
         self.rows = -(-(y[1] - y[0]) // step_y)
         inside = [row for row in range(self.rows) if 0 <= y[0] + row * step_y < self.height]
@@ -79,7 +77,7 @@ class Region:
     @property
     def key(self) -> Hashable:
         """What identifies the contents."""
-        return self.tensor, self.batch, self.block, self.first_y, self.rows, self.step_y, self.x
+        return self.tensor, self.view, self.batch, self.block, self.first_y, self.rows, self.step_y, self.x
 
     @property
     def blocks(self) -> int:
@@ -104,19 +102,15 @@ class Region:
     @property
     def offset(self) -> int:
         """DRAM words from the tensor's start to the first word."""
-        plane = self.batch * self.total_blocks + self.block[0]
+        plane = self.block[0] * self.images + self.batch
         return ((plane * self.height + self.y) * self.width + max(self.x[0], 0)) * self.place
 
     @property
     def box(self) -> Box:
         """The part inside of the tensor."""
-        last = self.y + (self.valid_rows - 1) * self.step_y + 1
-        return Box(
-            (self.batch, self.batch + 1),
-            self.block,
-            (self.y, last),
-            (max(self.x[0], 0), min(self.x[1], self.width)),
-        )
+        first = self.batch * self.height + self.y
+        last = first + (self.valid_rows - 1) * self.step_y + 1
+        return Box(self.block, (first, last), (max(self.x[0], 0), min(self.x[1], self.width)), self.width)
 
 
 @dataclass(frozen=True)
@@ -328,7 +322,7 @@ class Builder:
                 return
             shape = (region.blocks, region.valid_rows, region.valid_columns * region.place)
             line = region.width * region.place
-            dram = (region.height * line, region.step_y * line)
+            dram = (region.images * region.height * line, region.step_y * line)
             chip = (region.rows * region.pitch, region.pitch)
             border = bool(region.top or region.bottom or region.left or region.right)
             if not border:
@@ -384,7 +378,7 @@ class Builder:
         shape, chip, dram = _merge(
             shape,
             (region.rows * region.columns, region.columns),
-            (region.height * region.width, region.width),
+            (region.images * region.height * region.width, region.width),
         )
         instruction = Store(
             planes=shape[0], rows=shape[1], words=shape[2],

@@ -1,12 +1,11 @@
 """Operations from words to words: two sources, lookup tables, and plain copies."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from npukit.compiler.arithmetic import elementwise_constant, elementwise_descriptor, lookup_table
 from npukit.compiler.ir.operations import Elementwise, Lookup
-from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor, four_dimensions
+from npukit.compiler.ir.tensor import Constant, Tensor, four_dimensions
 from npukit.compiler.limits import MAX_BLOCKS
 from npukit.compiler.schedule.builder import Builder, Region, blocked_channels
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
@@ -79,7 +78,7 @@ def _source(builder: Builder, name: str, result: Tensor) -> Tensor:
     data = elementwise_constant(constant, result)
     held = builder.constant(
         f"{name} constant",
-        lambda: blocked_channels(data.transpose(1, 0, 2, 3), size).transpose(2, 0, 3, 4, 1),
+        lambda: blocked_channels(data.transpose(1, 0, 2, 3), size).transpose(0, 2, 3, 4, 1),
     )
     return Tensor(held, four_dimensions(data.shape), result.format)
 
@@ -88,7 +87,7 @@ def schedule_lookup(builder: Builder, layer: Lookup) -> None:
     """Emit a lookup's tasks."""
     config = builder.config
     x, y = builder.tensor(layer.input), builder.tensor(layer.output)
-    x = replace(x, layout=MemoryLayout(x.storage, y.view))
+    x = x.seen_as(x.storage, y.view)
     table = builder.graph.constants[layer.table]
     for batch, blocks, rows, columns in elementwise_tiles(config, y.view):
         source = builder.load_tile(Region(x, config.array, batch, blocks, rows, columns), 0)

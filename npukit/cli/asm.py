@@ -141,7 +141,7 @@ def _assemble(options: argparse.Namespace) -> int:
             options,
             "the instructions do other work than those of --like: its layers and captures are left out",
         )
-        program = replace(like, instructions=tuple(instructions), nodes=(), captures=(), captured={}, aliases={})
+        program = replace(like, instructions=tuple(instructions), nodes=(), captures=(), captured={})
     refuse(validate_program(program, limits))
     write_bytes(options.output, program.to_bytes())
     say(options, f"wrote {options.output}: {len(instructions)} instructions")

@@ -1,11 +1,13 @@
 """The comparison itself: it counts what differs, finds who wrote it, and refuses what cannot be compared."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
 from npukit.isa.config import PRESETS
 from npukit.isa.instructions import Vector
+from npukit.isa.program import Capture
 from onnx import TensorProto, helper
 
 from npukit.compare import Comparison, Oracle, compare
@@ -47,18 +49,25 @@ def test_every_element_leads_to_the_instruction_that_wrote_it(graphs) -> None:
             assert first["expected"] == right[index] and first["actual"] == wrong[index]
             node = next(node for node in program.nodes if node.name == first["node"])
             assert first["instructions"] == [node.first, node.last]
-            source = program.aliases.get(name, (name,))[0]
-            view = program.captured[source][0]
-            batch, channel, y, x = np.unravel_index(np.ravel_multi_index(index, right.shape), view)
+            tensor = program.captured[name]
+            flat = np.ravel_multi_index(index, right.shape)
+            outer, channel, inner = np.unravel_index(flat, tensor.order)
             capture = next(one for one in program.captures if one.instruction == first["instruction"])
             written = program.instructions[capture.instruction]
-            assert isinstance(written, Vector) and (capture.tensor, capture.batch) == (source, batch)
-            assert channel // 4 in range(capture.block, capture.block + written.blocks)
-            assert y in range(capture.y, capture.y + written.height * capture.step_y, capture.step_y)
-            assert x in range(capture.x, capture.x + written.width * capture.step_x, capture.step_x)
+            assert isinstance(written, Vector) and capture.tensor == tensor.source
+            places = tensor.order[0] * tensor.order[2]
+            word = channel // 4 * places + outer * tensor.order[2] + inner
+            assert word in _words(capture, written)
             nodes.add(first["op"])
         session.tensors[name] = right
     assert nodes == {"Conv", "MaxPool", "Gemm"}
+
+
+def _words(capture: Capture, written: Vector) -> set[int]:
+    return {
+        capture.first + block * capture.stride_block + y * capture.stride_y + x * capture.stride_x
+        for block, y, x in product(range(written.blocks), range(written.height), range(written.width))
+    }
 
 
 def test_the_first_in_the_graphs_order_is_named(graphs) -> None:

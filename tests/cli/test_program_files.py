@@ -167,7 +167,7 @@ def test_memory_is_limited(sound: Program, compiled: Path, npukit, tmp_path: Pat
 
 
 def test_instructions_take_memory_as_well(sound: Program) -> None:
-    many = replace(sound, instructions=sound.instructions[:-1] * 1000, nodes=(), captures=(), captured={}, aliases={})
+    many = replace(sound, instructions=sound.instructions[:-1] * 1000, nodes=(), captures=(), captured={})
     assert many.host_bytes > 2500 * len(many.instructions)
     with pytest.raises(ProgramError, match="instructions must be a whole number from 0 to 1048576, not 1048577"):
         Program.from_bytes(with_head(sound, instructions=(1 << 20) + 1))
@@ -177,7 +177,7 @@ def test_instructions_take_memory_as_well(sound: Program) -> None:
 
 def test_a_program_that_makes_nothing(sound: Program, compiled: Path, npukit, tmp_path: Path) -> None:
     path = saved(
-        replace(sound, instructions=(End(),), nodes=(), captures=(), captured={}, aliases={}),
+        replace(sound, instructions=(End(),), nodes=(), captures=(), captured={}),
         compiled,
         tmp_path / "p.npu",
     )
@@ -201,7 +201,7 @@ def test_constants_that_end_in_the_middle_of_a_word(sound: Program) -> None:
 
 def test_tensors_take_memory_as_well(sound: Program) -> None:
     """Of a layout of many loops over few bytes there is an index for each pass."""
-    plain = replace(sound, tensors=(), captured={}, captures=(), aliases={})
+    plain = replace(sound, tensors=(), captured={}, captures=())
     assert plain.host_bytes < sound.host_bytes
     elements = sum(tensor.layout.elements for tensor in sound.tensors)
     assert sound.host_bytes - plain.host_bytes > 48 * elements

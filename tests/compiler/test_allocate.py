@@ -125,7 +125,7 @@ def tensor(name: str, words: int) -> Tensor:
 
 
 def dram_task(name: str, write: bool) -> Task:
-    box = Box((0, 1), (0, 1), (0, 1), (0, 1))
+    box = Box((0, 1), (0, 1), (0, 1), 1)
     kind, engine = (Store(), Engine.STORE) if write else (Load(), Engine.LOAD)
     return Task(engine, kind, (), 0, DramUse(name, 0, box, write))
 

@@ -176,9 +176,9 @@ def test_long_runs_of_one_engine(graphs) -> None:
 def test_more_tiles_than_a_counter_holds(graphs) -> None:
     """300 small images that all fit on chip: LOAD must not run 256 of them ahead."""
     graph = graphs.Graph()
-    x = graph.input((300, 3, 1, 1))
+    x = graph.input((300, 3, 4, 4))
     graph.output(graph.add(x, x))
-    session, _ = graphs.agree(graph.model(), "int8-16x16")
+    session, _ = graphs.agree(graph.model(), "int8-4x4")
     (program,) = session.programs.values()
     engines = [one.engine for one in program.instructions]
     assert engines.count(Engine.LOAD) > 300 and engines.count(Engine.VECTOR) == 300
@@ -204,18 +204,16 @@ def test_tables(graphs) -> None:
     assert [tensor.role for tensor in program.tensors] == ["input", "output", "output"]
     lanes = program.config.array
     counts = {}
-    for name, ((batch, channels, height, width), _, _) in program.captured.items():
-        counts[name] = np.zeros((batch, -(-channels // lanes), height, width), int)
+    for name, tensor in program.captured.items():
+        if tensor.source == name:
+            outer, channels, inner = tensor.order
+            counts[name] = np.zeros(outer * -(-channels // lanes) * inner, int)
     for capture in program.captures:
         one = program.instructions[capture.instruction]
         assert isinstance(one, Vector)
-        outer, rows = (one.height, one.blocks) if capture.rows_are_blocks else (one.blocks, one.height)
-        y = capture.y + np.arange(rows) * capture.step_y
-        x = capture.x + np.arange(one.width) * capture.step_x
-        blocks = capture.block + np.arange(outer)
-        counts[capture.tensor][np.ix_(np.array([capture.batch]), blocks, y, x)] += 1
+        np.add.at(counts[capture.tensor], capture.words(one), 1)
     assert len(counts) == 6 and all((count == 1).all() for count in counts.values())
-    assert list(program.aliases.values())[0][0] in program.captured
+    assert len(program.captured) == 7 and {tensor.source for tensor in program.captured.values()} == set(counts)
 
 
 def test_programs_are_reproducible(graphs) -> None:

@@ -46,7 +46,7 @@ def test_every_stage_has_a_text(stage) -> None:
         "import": "Conv block1/conv1/Conv: (",
         "normalise": "Conv block1/conv1/Conv: (",
         "partition": "stays:",
-        **dict.fromkeys(("lower", "legalise", "eliminate", "fold", "fuse"), 'graph "npukit_0" {'),
+        **dict.fromkeys(("lower", "legalise", "eliminate", "fold", "join", "fuse"), 'graph "npukit_0" {'),
         "schedule": "MATRIX ",
         "interleave": "MATRIX ",
         "allocate": "WGT bank 0 words ",

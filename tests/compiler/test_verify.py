@@ -131,7 +131,7 @@ def test_constants_and_tensors_have_different_names(result) -> None:
         task for task in plan.tasks if isinstance(task.instruction, Load) and task.dram and task.dram.box is None
     )
     name = load.dram.tensor
-    box = Box((0, 1), (0, 1), (0, 1), (0, 1))
+    box = Box((0, 1), (0, 1), (0, 1), 1)
     with pytest.raises(VerifyError, match="tensors and constants share the names"):
         verify_plan(CONFIG, replace(plan, tasks=[*plan.tasks, replace(load, dram=DramUse(name, 0, box))]))
 

@@ -112,7 +112,7 @@ def test_uint8_is_flipped_on_the_way(graphs) -> None:
         values = tensor.layout.from_dram(device.read_memory(tensor.address, tensor.layout.elements))
         given = inputs[tensor.name] if tensor.role == "input" else outputs[tensor.name]
         assert tensor.flip and given.dtype == np.uint8
-        assert np.array_equal(values, given ^ 0x80)
+        assert np.array_equal(values, given.reshape(values.shape) ^ 0x80)
 
 
 def test_flip_of_every_value() -> None:
@@ -132,7 +132,7 @@ def test_padding_lanes_hold_zeros(graphs) -> None:
     LoadedProgram(device, program, 0).run(graphs.inputs_of(model, 7))
     tensor = next(one for one in program.tensors if one.role == "input")
     words = device.read_memory(tensor.address, tensor.layout.elements).reshape(2, 2, 7, 6, 4)
-    assert not words[:, 1, :, :, 1:].any() and words[:, 1, :, :, 0].any()
+    assert not words[1, :, :, :, 1:].any() and words[1, :, :, :, 0].any()
 
 
 def test_inputs_in_any_memory_order(graphs) -> None:

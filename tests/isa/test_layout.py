@@ -36,11 +36,11 @@ def test_blocked_round_trip(shape: tuple[int, int, int, int], lanes: int, pad: i
     blocks = -(-channels // lanes)
     assert image.dtype == np.int8
     assert image.size == layout.elements == batch * blocks * height * width * lanes
-    words = image.reshape(batch, blocks, height, width, lanes)
+    words = image.reshape(blocks, batch, height, width, lanes)
     for block, lane in product(range(blocks), range(lanes)):
         channel = block * lanes + lane
         expected = tensor[:, channel] if channel < channels else pad
-        assert (words[:, block, :, :, lane] == expected).all()
+        assert (words[block, :, :, :, lane] == expected).all()
     assert (layout.from_dram(image) == tensor).all()
     assert layout.from_dram(image).dtype == tensor.dtype
 

@@ -15,7 +15,7 @@ from npukit.isa import layout, program, schema
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import End, Load, Matrix, Memory, Operation, Store, Vector
 from npukit.isa.layout import blocked
-from npukit.isa.program import MAGIC, VERSION, Capture, NodeInfo, Program, ProgramError, TensorInfo
+from npukit.isa.program import MAGIC, VERSION, Capture, CapturedTensor, NodeInfo, Program, ProgramError, TensorInfo
 from npukit.isa.schema import SchemaError
 
 SHORTEST = len(MAGIC) + 4 + 32 + 8
@@ -51,12 +51,12 @@ PROGRAM = Program(
         ),
     ),
     nodes=(NodeInfo("conv", "Conv", ((1, 3, 5, 5), (9, 3, 1, 1)), (1, 9, 5, 5), 675, ((0, 2), (3, 4))),),
-    captures=(Capture(2, "inner", 0, 1, 2, 3, step_y=2), Capture(3, "result", 0, 0, 0, 0)),
+    captures=(Capture(2, "inner", 38, 25, 10, 1), Capture(3, "result", 0, 25, 5, 1)),
     captured={
-        "inner": ((1, 9, 5, 5), (1, 9, 5, 5), "int8"),
-        "result": ((1, 9, 5, 5), (9, 25), "uint8"),
+        "inner": CapturedTensor("inner", (1, 9, 25), (1, 9, 5, 5), "int8"),
+        "result": CapturedTensor("result", (1, 9, 25), (9, 25), "uint8"),
+        "flat": CapturedTensor("inner", (1, 9, 25), (1, 225), "int8"),
     },
-    aliases={"flat": ("inner", (1, 225))},
     name="test",
 )
 DATA = PROGRAM.to_bytes()
@@ -167,7 +167,6 @@ def test_a_missing_key(key: str) -> None:
         {"nodes": [[]]},
         {"captures": [[1]]},
         {"captured": {"inner": 3}},
-        {"aliases": {"flat": 3}},
     ],
     ids=str,
 )
@@ -240,16 +239,16 @@ def _changed(path: str, value: Any) -> bytes:
         ("captures.0.0", 3, "captures[1].instruction must be a VECTOR without another capture: 3"),
         ("captures.0.0", 6, "captures[0].instruction must be a whole number from 0 to 5, not 6"),
         ("captures.0.1", "outer", "captures[0].tensor must be one of inner, result, not 'outer'"),
-        ("captures.0.2", 1, "captures[0] ends at (batch, block, y, x) ((1, 1), (1, 2), (2, 5), (3, 5)) of the sizes"),
-        ("captures.0.4", 5, "captures[0] ends at"),
-        ("captures.0.5", -1, "captures[0].x must be a whole number from 0 to"),
-        ("captures.0.6", 0, "captures[0].step_y must be a whole number from 1 to"),
-        ("captures.0.8", 0, "captures[0].rows_are_blocks must be true or false, not 0"),
-        ("captured.inner.0", [1, 9, 5], "captured['inner'].view must be a list of 4 values"),
-        ("captured.inner.1", [1, 9, 5, 4], "captured['inner'] has the view (1, 9, 5, 5) and the shape (1, 9, 5, 4)"),
-        ("captured.inner.2", "int4", "captured['inner'].dtype must be one of int8, uint8, not 'int4'"),
-        ("aliases.flat.0", "outer", "aliases['flat'].source must be one of inner, result, not 'outer'"),
-        ("aliases.flat.1", [1, 226], "aliases['flat'] does not reshape 'inner', which has the shape (1, 9, 5, 5)"),
+        ("captures.0.1", "flat", "captures[0].tensor must be one of inner, result, not 'flat'"),
+        ("captures.0.2", 50, "captures[0] ends at word 50 of the 50 of 'inner'"),
+        ("captures.0.2", -1, "captures[0].first must be a whole number from 0 to"),
+        ("captures.0.5", True, "captures[0].stride_x must be a whole number from 0 to"),
+        ("captured.inner.1", [1, 9, 5, 5], "captured['inner'].order must be a list of 3 values"),
+        ("captured.inner.2", [1, 9, 5, 4], "captured['inner'] has the order [1, 9, 25] and the shape [1, 9, 5, 4]"),
+        ("captured.inner.3", "int4", "captured['inner'].dtype must be one of int8, uint8, not 'int4'"),
+        ("captured.flat.0", "outer", "captured['flat'].source must be one of inner, result, flat, not 'outer'"),
+        ("captured.flat.1", [1, 225, 1], "captured['flat'] is no other shape of 'inner'"),
+        ("captured.inner.0", "flat", "captured['inner'] is no other shape of 'flat'"),
     ],
 )  # fmt: skip
 def test_a_head_that_breaks_its_schema(path: str, value: Any, sentence: str) -> None:
@@ -316,7 +315,7 @@ def test_loading_executes_nothing() -> None:
         name=text,
         tensors=(replace(PROGRAM.tensors[0], name=text),),
         nodes=(replace(PROGRAM.nodes[0], name=text, op=text),),
-        captured={**PROGRAM.captured, text: ((1, 1, 1, 1), (1, 1), "int8")},
+        captured={**PROGRAM.captured, text: CapturedTensor(text, (1, 1, 1), (1, 1), "int8")},
     )
     assert Program.from_bytes(evil.to_bytes()) == evil
     banned = {"eval", "exec", "compile", "__import__", "pickle", "marshal", "globals", "importlib"}
