@@ -6,6 +6,7 @@ flipped and its zero point lowered by 128; scales become multipliers in fp32, in
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -26,7 +27,7 @@ from npukit.compiler.ir.operations import (
     MaxPool,
     Multiply,
 )
-from npukit.compiler.ir.tensor import Constant, Tensor, four_dimensions
+from npukit.compiler.ir.tensor import Constant, Tensor, view_axes
 from npukit.isa.formats import UINT8
 from npukit.isa.instructions import Operation
 from npukit.sim.bfloat16 import narrow
@@ -202,11 +203,19 @@ def _check_magnitude(most: float) -> None:
 
 
 def elementwise_constant(constant: Constant, result: Tensor) -> NDArray:
-    """A constant operand as the machine has it, NCHW: its channels are repeated, for lanes cannot be."""
-    missing = len(result.shape) - constant.data.ndim
-    shape = four_dimensions((1,) * missing + constant.data.shape)
-    full = np.broadcast_to(constant.data.reshape(shape), (shape[0], result.view[1], *shape[2:]))
-    return np.ascontiguousarray(_machine_elements(constant.tensor, full))
+    """A constant operand as the machine has it, NCHW: its channels are repeated, for lanes cannot be.
+
+    So are dimensions of it that are one in memory, where one of them is not 1.
+    """
+    wanted, axis = (1,) * (2 - len(result.shape)) + result.shape, result.channel_axis
+    own = (1,) * (len(wanted) - constant.data.ndim) + constant.data.shape
+    places = view_axes(len(wanted), axis)
+    kept = {place for place, size in zip(places, own, strict=True) if place != 1 and size > 1}
+    shape = tuple(size if place in kept or place == 1 else 1 for place, size in zip(places, wanted, strict=True))
+    full = np.moveaxis(np.broadcast_to(constant.data.reshape(own), shape), axis, 0)
+    sizes = replace(result, shape=shape, layout=None).dimensions
+    by_channel = full.reshape(sizes[1], sizes[0], sizes[2], sizes[3])
+    return np.ascontiguousarray(_machine_elements(constant.tensor, by_channel.swapaxes(0, 1)))
 
 
 def _machine_elements(tensor: Tensor, values: NDArray) -> NDArray:

@@ -2,10 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import prod
+from operator import add
 from typing import Any
 
 import numpy as np
-from npukit.compiler.arithmetic import channel_multiplier, elementwise_descriptor, sum_descriptor, weights_of
+from npukit.compiler.arithmetic import (
+    channel_multiplier,
+    elementwise_constant,
+    elementwise_descriptor,
+    sum_descriptor,
+    weights_of,
+)
 from npukit.compiler.errors import Refused
 from npukit.compiler.ir.decompose import convolution_of
 from npukit.compiler.ir.graph import Graph
@@ -21,6 +29,7 @@ from npukit.compiler.ir.operations import (
     MaxPool,
     Multiply,
     Pad,
+    Rearrange,
     Repeat,
     Reshape,
     Rounding,
@@ -28,6 +37,8 @@ from npukit.compiler.ir.operations import (
     TensorOperation,
     TransposedConvolution,
 )
+from npukit.compiler.ir.rearrange import loops_of, moves_nothing
+from npukit.compiler.ir.tensor import Tensor
 from npukit.compiler.limits import MAX_COLUMN_STRIDE, MAX_PAD, MAX_STEP, MAX_STRIDE
 from npukit.compiler.tiling import (
     average_window,
@@ -150,21 +161,30 @@ def _fully_connected(config: NpuConfig, graph: Graph, operation: FullyConnected)
 
 def _elementwise(config: NpuConfig, graph: Graph, operation: Elementwise) -> None:
     y = graph.tensor(operation.output)
-    shapes = [(1,) * (len(y.shape) - len(shape)) + shape for shape in map(_shape_of(graph), operation.operands)]
     if graph.tensors.keys().isdisjoint(operation.operands):
         raise Refused("both of its inputs are constant")
-    channels = 1
-    for position, name in enumerate(operation.operands):
-        if name in graph.tensors and shapes[position][channels] != y.shape[channels]:
-            raise Refused(f"input {list(shapes[position])} repeats along channels; only a constant may")
-    repeated = [shape[:channels] + (y.shape[channels],) + shape[channels + 1 :] for shape in shapes]
-    if y.shape not in repeated:
-        raise Refused(f"inputs {list(shapes[0])} and {list(shapes[1])} both repeat; one must have the result's shape")
+    views = []
+    for name in operation.operands:
+        if name not in graph.tensors:
+            views.append(elementwise_constant(graph.constants[name], y).shape)
+            continue
+        x = graph.tensors[name]
+        _check_channel_axis(x, y.channel_axis)
+        if x.view[1] != y.view[1]:
+            raise Refused(f"input {list(x.shape)} repeats along channels; only a constant may")
+        if any(size not in (1, wanted) for size, wanted in zip(x.view, y.view, strict=True)):
+            raise Refused(f"input {list(x.shape)} repeats along some of the dimensions that are one in memory")
+        views.append(x.view)
+    if y.view not in views:
+        shapes = [list(graph.tensor(name).shape) for name in operation.operands]
+        raise Refused(f"inputs {shapes[0]} and {shapes[1]} both repeat; one must have the result's shape")
     elementwise_descriptor(graph, operation)
 
 
-def _shape_of(graph: Graph) -> Callable[[str], tuple[int, ...]]:
-    return lambda name: graph.tensor(name).shape
+def _check_channel_axis(x: Tensor, axis: int) -> None:
+    """Refuse a tensor whose words hold other elements than those along an axis of it."""
+    if replace(x, channel_axis=axis, layout=None).order != x.order:
+        raise Refused(f"words of {x.name} hold what lies along its axis {x.channel_axis}, and axis {axis} is wanted")
 
 
 def _max_pool(config: NpuConfig, graph: Graph, operation: MaxPool) -> None:
@@ -231,14 +251,19 @@ def _global_average_pool(config: NpuConfig, graph: Graph, operation: GlobalAvera
 def _concatenation(config: NpuConfig, graph: Graph, operation: Concatenation) -> None:
     parts = [graph.tensor(name) for name in operation.inputs]
     counts = [part.view[1] for part in parts]
-    if parts[0].format.floating and operation.axis == 1 and any(count % config.array for count in counts[:-1]):
+    y = graph.tensor(operation.output)
+    for part in parts:
+        _check_channel_axis(part, y.channel_axis)
+    along_channels = y.nchw_axis(operation.axis) == 1
+    if parts[0].format.floating and along_channels and any(count % config.array for count in counts[:-1]):
         raise Refused(f"parts of {counts} channels share words; multiples of {config.array} are supported in bf16")
 
 
 def _pad(config: NpuConfig, graph: Graph, operation: Pad) -> None:
     x = graph.tensor(operation.input)
     given = [*operation.before, *operation.after]
-    if any(operation.before[:2] + operation.after[:2]):
+    _check_channel_axis(graph.tensor(operation.output), x.channel_axis)
+    if any(x.in_nchw(operation.before, 0, add)[:2] + x.in_nchw(operation.after, 0, add)[:2]):
         raise Refused(f"padding {given} concerns batch or channels; height and width are supported")
     if max(given) > MAX_PAD:
         raise Refused(f"padding {given} exceeds {MAX_PAD}")
@@ -248,8 +273,9 @@ def _pad(config: NpuConfig, graph: Graph, operation: Pad) -> None:
 
 def _slice(config: NpuConfig, graph: Graph, operation: Slice) -> None:
     x, y = graph.tensor(operation.input), graph.tensor(operation.output)
-    first = operation.starts[1]
-    if x.shape[0] != y.shape[0]:
+    _check_channel_axis(y, x.channel_axis)
+    first = x.in_nchw(operation.starts, 0)[1]
+    if x.view[0] != y.view[0]:
         raise Refused("it cuts the batch; height, width and channels are supported")
     channels = y.view[1]
     if x.format.floating and first % config.array:
@@ -266,9 +292,9 @@ def _repeat(config: NpuConfig, graph: Graph, operation: Repeat | Dilate) -> None
 
 
 def _reshape(config: NpuConfig, graph: Graph, operation: Reshape) -> None:
-    """Only what moves nothing: NCHW to [batch, everything], or 1x1 images."""
+    """Only what moves nothing: NCHW to [batch, everything], or what keeps the channels and the order of places."""
     x, y = graph.tensor(operation.input), graph.tensor(operation.output)
-    if x.view == y.view:
+    if x.order == y.order:
         return
     if len(y.shape) != 2 or y.shape[0] != x.shape[0]:
         raise Refused(f"shape {list(x.shape)} becomes {list(y.shape)}; [batch, everything else] is supported")
@@ -276,6 +302,46 @@ def _reshape(config: NpuConfig, graph: Graph, operation: Reshape) -> None:
     problem = kernel_problem(config, (height, width))
     if problem is not None:  # a product behind it is a convolution with the whole image as its kernel
         raise Refused(f"an image of {height}x{width} is too large to be flattened in place: {problem}")
+
+
+MOST_PRODUCTS = 4096
+"""Instructions that bring elements from one lane to another, of one operation."""
+
+
+def _rearrange(config: NpuConfig, graph: Graph, operation: Rearrange) -> None:
+    x, y = graph.tensor(operation.input), graph.tensor(operation.output)
+    loops = loops_of(operation, x, y)
+    if loops is None:
+        raise Refused(
+            f"{list(x.shape)} becomes {list(y.shape)}, with channels along axis {x.channel_axis} and {y.channel_axis}: "
+            "its dimensions do not divide into the channels and places of both"
+        )
+    if moves_nothing(operation, x, y):
+        return
+    lanes = all(loop.from_channel == loop.to_channel for loop in loops)
+    crossing = [loop for loop in loops if loop.from_channel != loop.to_channel]
+    whole = all(
+        loop.source == loop.target if loop.to_channel else loop.source % config.array == 0
+        for loop in loops
+        if loop.from_channel
+    )
+    if x.format.floating and not (whole and all(loop.from_channel for loop in crossing)):
+        # a product with a zero is no zero where the other factor is infinite
+        raise Refused(
+            f"{list(x.shape)} becomes {list(y.shape)}: channels change their lanes, which bf16 does not support"
+        )
+    if lanes and whole:
+        return
+    blocks, places = -(-y.order[1] // config.array), y.order[0] * y.order[2]
+    phases = prod(loop.size for loop in crossing if loop.from_channel)
+    # each lane of a word may come from another place
+    sources = min(config.array, 2 * prod(loop.size for loop in crossing if loop.to_channel))
+    products = blocks * sources * max(phases, -(-places // elementwise_words(config)))
+    if products > MOST_PRODUCTS:
+        raise Refused(
+            f"{list(x.shape)} becomes {list(y.shape)}: bringing channels to other places takes {products} products, and "
+            f"{MOST_PRODUCTS} are supported"
+        )
 
 
 LEGALITY: Mapping[type[TensorOperation], Callable[[NpuConfig, Graph, Any], None]] = {
@@ -293,5 +359,6 @@ LEGALITY: Mapping[type[TensorOperation], Callable[[NpuConfig, Graph, Any], None]
     Slice: _slice,
     Repeat: _repeat,
     Reshape: _reshape,
+    Rearrange: _rearrange,
 }
 """The check of each operation that has limits of its own."""

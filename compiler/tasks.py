@@ -75,20 +75,14 @@ class DramUse:
 
 @dataclass(frozen=True)
 class CaptureBox:
-    """The part of a quantised tensor that a VECTOR task writes, in the tensor's dimensions in memory.
-
-    Its (block, y, x) index is the word at channel block `block` + block of image `batch`, row `y` + y * `step_y`,
-    column `x` + x * `step_x`. With `rows_are_blocks`, y counts channel blocks, and block rows.
-    """
+    """The part of a quantised tensor that a VECTOR task writes: its (block, y, x) index is the tensor's word
+    `first` + block * `stride_block` + y * `stride_y` + x * `stride_x`."""
 
     tensor: str
-    batch: int
-    block: int
-    y: int
-    x: int
-    step_y: int = 1
-    step_x: int = 1
-    rows_are_blocks: bool = False
+    first: int
+    stride_block: int
+    stride_y: int
+    stride_x: int
 
 
 @dataclass(frozen=True, eq=False)

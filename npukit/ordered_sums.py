@@ -28,7 +28,6 @@ from npukit.compiler.ir.operations import (
     TensorOperation,
     Window,
 )
-from npukit.compiler.ir.tensor import four_dimensions, in_nchw, nchw_axis
 from npukit.compiler.tiling import average_window
 from npukit.isa.config import NpuConfig
 from npukit.sim.bfloat16 import add, canonical, clamp, multiply, narrow, widen
@@ -140,10 +139,10 @@ def _elementwise(
 
 
 def _constant(graph: Graph, operation: Elementwise, name: str) -> Floats:
-    """A constant operand, NCHW: dimensions that it lacks come first."""
-    values = _rounded(graph, name)
-    missing = len(graph.tensors[operation.output].shape) - values.ndim
-    return values.reshape(four_dimensions((1,) * missing + values.shape))
+    """A constant operand, NCHW, as often as the result has it."""
+    y = graph.tensors[operation.output]
+    full = np.broadcast_to(_rounded(graph, name), y.shape)
+    return y.in_view(y.in_memory(full))
 
 
 def _maximum(
@@ -208,19 +207,21 @@ def _pad(
     config: NpuConfig, graph: Graph, operation: Pad, inputs: Mapping[str, Floats], shape: tuple[int, ...]
 ) -> Floats:
     x = inputs[operation.input]
-    cut = tuple(slice(max(0, -low), size - max(0, -high)) for low, size, high in _sides(operation, x))
-    around = [(max(0, low), max(0, high)) for low, _, high in _sides(operation, x)]
+    cut = tuple(slice(max(0, -low), size - max(0, -high)) for low, size, high in _sides(graph, operation, x))
+    around = [(max(0, low), max(0, high)) for low, _, high in _sides(graph, operation, x)]
     return np.pad(x[cut], around, constant_values=np.float32(operation.value))
 
 
-def _sides(operation: Pad, x: Floats) -> list[tuple[int, int, int]]:
-    return [*zip(in_nchw(operation.before, 0), x.shape, in_nchw(operation.after, 0), strict=True)]
+def _sides(graph: Graph, operation: Pad, x: Floats) -> list[tuple[int, int, int]]:
+    tensor = graph.tensors[operation.input]
+    before, after = (tensor.in_nchw(one, 0) for one in (operation.before, operation.after))
+    return [*zip(before, x.shape, after, strict=True)]
 
 
 def _slice(
     config: NpuConfig, graph: Graph, operation: Slice, inputs: Mapping[str, Floats], shape: tuple[int, ...]
 ) -> Floats:
-    starts = in_nchw(operation.starts, 0)
+    starts = graph.tensors[operation.input].in_nchw(operation.starts, 0)
     part = tuple(slice(start, start + size) for start, size in zip(starts, shape, strict=True))
     return inputs[operation.input][part]
 
@@ -228,7 +229,7 @@ def _slice(
 def _concatenation(
     config: NpuConfig, graph: Graph, operation: Concatenation, inputs: Mapping[str, Floats], shape: tuple[int, ...]
 ) -> Floats:
-    axis = nchw_axis(operation.axis, len(graph.tensors[operation.output].shape))
+    axis = graph.tensors[operation.output].nchw_axis(operation.axis)
     return np.concatenate([inputs[name] for name in operation.inputs], axis=axis)
 
 

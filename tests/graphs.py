@@ -270,7 +270,7 @@ class Graph:
 
     def matmul(self, x: Quantized, features: int) -> Quantized:
         """A quantised MatMul with constant weights."""
-        inner = self.shape(x.name)[1]
+        inner = self.shape(x.name)[-1]
         values = self.random_weights((inner, features))
         result = self.node("MatMul", [self.dequantize(x), self.weights(values, 0.01)])
         wanted = x.scale * 0.01 * _SPREAD * self._weight_spread * np.sqrt(inner) / 60

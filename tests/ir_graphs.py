@@ -21,6 +21,7 @@ from npukit.compiler.ir.operations import (
     MaxPool,
     Multiply,
     Pad,
+    Rearrange,
     Reinterpret,
     Repeat,
     Reshape,
@@ -65,13 +66,14 @@ class _Maker:
         makers = [
             self._convolution, self._depthwise, self._elementwise, self._clamp, self._pad, self._slice,
             self._concatenation, self._repeat, self._dilate, self._transposed, self._pool,
-            self._global_average, self._flatten,
+            self._global_average, self._flatten, self._rearrange,
         ]  # fmt: skip
         if not self.floating:
             makers += [self._lookup, self._reinterpret]
         for _ in range(self.random.randint(1, 12)):
             make: Callable[[Tensor], None] = self.random.choice(makers)
-            make(self.random.choice([one for one in self.tensors.values() if len(one.shape) == 4]))
+            images = [one for one in self.tensors.values() if len(one.shape) == 4 and one.channel_axis == 1]
+            make(self.random.choice(images))
         for flat in [one for one in self.tensors.values() if len(one.shape) == 2]:
             self._fully_connected(flat)
         made = [operation.output for operation in self.operations]
@@ -191,7 +193,7 @@ class _Maker:
 
     def _elementwise(self, x: Tensor) -> None:
         shape = tuple(self.random.choice([1, size]) for size in x.shape)
-        same = [one.name for one in self.tensors.values() if one.shape == x.shape]
+        same = [one.name for one in self.tensors.values() if (one.shape, one.order) == (x.shape, x.order)]
         form = FLOAT32 if self.floating else self.random.choice([INT8, UINT8])
         constant = self._constant(shape, form, None if self.floating else self._quantization(form))
         other = self.random.choice([*same, constant])
@@ -270,6 +272,12 @@ class _Maker:
 
     def _global_average(self, x: Tensor) -> None:
         self._add(GlobalAveragePool, self._activation((*x.shape[:2], 1, 1)), input=x.name, **self._rounded())
+
+    def _rearrange(self, x: Tensor) -> None:
+        order = self.random.sample(range(4), 4)
+        y = self._activation(tuple(x.shape[axis] for axis in order), x)
+        self.tensors[y.name] = replace(y, channel_axis=self.random.randrange(4))
+        self._add(Rearrange, y, input=x.name, sizes=x.shape, permutation=tuple(order))
 
     def _flatten(self, x: Tensor) -> None:
         shape = x.shape[0], int(np.prod(x.shape[1:]))

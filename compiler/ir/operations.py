@@ -23,6 +23,7 @@ __all__ = [
     "MaxPool",
     "Multiply",
     "Pad",
+    "Rearrange",
     "Reinterpret",
     "Repeat",
     "Reshape",
@@ -333,6 +334,22 @@ class Reshape(TensorOperation):
     mnemonic = "reshape"
 
     input: str = operand()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rearrange(TensorOperation):
+    """The same elements in another order.
+
+    Attributes:
+        sizes: a shape under which the input's elements are seen.
+        permutation: of its dimensions, in the order in which the result has them, whatever its own shape.
+    """
+
+    mnemonic = "rearrange"
+
+    input: str = operand()
+    sizes: tuple[int, ...]
+    permutation: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,13 +148,17 @@ class _Parser:
         number_format = self._one_of("a number format", FORMATS)
         shape = self._converted(tuple[int, ...], self._json("a shape"), "a shape")
         quantization = layout = None
+        channel_axis = 1
         if self._is("quantized"):
             self._word("quantized")
             quantization = cast(Quantization, self._record(Quantization, self._json("a quantization"), "quantized"))
+        if self._is("channels"):
+            self._word("channels")
+            channel_axis = cast(int, self._converted(int, self._json("an axis"), "an axis"))
         if self._is("layout"):
             self._word("layout")
             layout = cast(MemoryLayout, self._record(MemoryLayout, self._json("a layout"), "layout"))
-        return Tensor(name, shape, number_format, quantization, layout)
+        return Tensor(name, shape, number_format, quantization, layout, channel_axis)
 
     def _whole(self, tensor: Tensor, data: Mapping[str, bytes]) -> Constant:
         if tensor.name not in data:

@@ -62,6 +62,8 @@ def _type(tensor: Tensor) -> str:
     found = f"{tensor.format.name}{_text(tensor.shape)}"
     if tensor.quantization is not None:
         found += f" quantized {_text(_without_none(vars(tensor.quantization)))}"
+    if tensor.channel_axis != 1:
+        found += f" channels {_text(tensor.channel_axis)}"
     if tensor.layout is not None:
         found += f" layout {_text(_without_none(asdict(tensor.layout)))}"
     return found

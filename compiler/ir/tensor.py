@@ -1,32 +1,32 @@
 """Tensors: shape, number format, quantisation and place in memory, each a fact of its own."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import prod
+from operator import mul
 
 import numpy as np
 from npukit.isa.formats import NumberFormat
 from npukit.isa.layout import Layout
 from numpy.typing import NDArray
 
-__all__ = ["Constant", "MemoryLayout", "Quantization", "Tensor", "four_dimensions", "in_nchw", "nchw_axis"]
+__all__ = ["Constant", "FourDimensions", "MemoryLayout", "Quantization", "Tensor", "view_axes"]
 
 FourDimensions = tuple[int, int, int, int]
 
 
-def four_dimensions(shape: tuple[int, ...]) -> FourDimensions:
-    """A shape of at most 4 dimensions as NCHW: two are batch and channels, and the third of three is the width."""
-    return in_nchw((1,) * (2 - len(shape)) + shape, 1)
+def view_axes(dimensions: int, channel_axis: int) -> tuple[int, ...]:
+    """For each dimension of a tensor, which of NCHW it is in memory.
 
-
-def in_nchw(values: tuple[int, ...], fill: int) -> FourDimensions:
-    """Numbers that a tensor has for each of its 2 to 4 dimensions as numbers for NCHW; `fill` for those it lacks."""
-    batch, channels, *image = values
-    height, width = (fill,) * (2 - len(image)) + tuple(image)
-    return batch, channels, height, width
-
-
-def nchw_axis(axis: int, dimensions: int) -> int:
-    """Which dimension of NCHW a tensor's `axis` is, of so many."""
-    return axis + 1 if dimensions == 3 and axis == 2 else axis
+    Without that of the channels, the first is the batch, unless channels come before it; the last is the width, and
+    what is between them, together, the height. Of a matrix, rows are the batch.
+    """
+    others = dimensions - 1
+    first = [0] if channel_axis and others else []
+    last = [3] if others > len(first) else []
+    found = [*first, *(2,) * (others - len(first) - len(last)), *last]
+    found.insert(channel_axis, 1)
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ class Tensor:
         format: of its elements. An activation of BFLOAT16 is float32 on the host.
         quantization: None where elements stand for themselves.
         layout: None until one is assigned: then it lies in memory of its own.
+        channel_axis: the dimension along which a word of the machine holds several elements; of a vector its only one.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Tensor:
     format: NumberFormat
     quantization: Quantization | None = None
     layout: MemoryLayout | None = field(default=None)
+    channel_axis: int = 1
 
     @property
     def scale(self) -> float:
@@ -111,15 +113,41 @@ class Tensor:
     @property
     def view(self) -> FourDimensions:
         """Its dimensions in memory, NCHW."""
-        return four_dimensions(self.shape) if self.layout is None else self.layout.view
+        return self.dimensions if self.layout is None else self.layout.view
+
+    @property
+    def dimensions(self) -> FourDimensions:
+        """Its shape, NCHW."""
+        return self.in_nchw(self._at_least_two, 1, mul)
+
+    @property
+    def _at_least_two(self) -> tuple[int, ...]:
+        return (1,) * (2 - len(self.shape)) + self.shape
+
+    def in_nchw(self, values: tuple[int, ...], fill: int, combine: Callable[[int, int], int] = max) -> FourDimensions:
+        """Numbers that it has for each of its dimensions as numbers for NCHW.
+
+        Args:
+            values: the numbers.
+            fill: for what it has no dimension for.
+            combine: makes one number of those of several dimensions that are one in memory.
+        """
+        found: dict[int, int] = {}
+        for position, value in zip(view_axes(len(values), self.channel_axis), values, strict=True):
+            found[position] = combine(found[position], value) if position in found else value
+        return found.get(0, fill), found.get(1, fill), found.get(2, fill), found.get(3, fill)
+
+    def nchw_axis(self, axis: int) -> int:
+        """Which dimension of NCHW one of its own is."""
+        return view_axes(len(self.shape), self.channel_axis)[axis]
 
     @property
     def order(self) -> tuple[int, int, int]:
         """Its elements in the model's order, numbered by three indices, of which the second is a word's channel."""
         if self.layout is not None:
             return self.layout.order
-        batch, channels, height, width = four_dimensions(self.shape)
-        return batch, channels, height * width
+        shape = self._at_least_two
+        return prod(shape[: self.channel_axis]), shape[self.channel_axis], prod(shape[self.channel_axis + 1 :])
 
     def seen_as(self, storage: str, view: FourDimensions) -> "Tensor":
         """The same elements in the memory of a tensor that holds them, with dimensions NCHW there."""

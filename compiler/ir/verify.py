@@ -22,6 +22,7 @@ from npukit.compiler.ir.operations import (
     MaxPool,
     Multiply,
     Pad,
+    Rearrange,
     Reinterpret,
     Repeat,
     Reshape,
@@ -110,6 +111,8 @@ def _operands(graph: Graph, operation: TensorOperation, made: set[str]) -> None:
 
 def _tensor(tensor: Tensor) -> None:
     _check(min(tensor.shape, default=1) >= 1, f"{tensor.name} has the shape {list(tensor.shape)}")
+    axis = tensor.channel_axis
+    _check(axis == 1 or 0 <= axis < len(tensor.shape), f"{tensor.name} has no axis {axis} for its channels")
     if tensor.layout is not None and tensor.layout.host is None:
         _check(
             prod(tensor.view) == prod(tensor.shape),
@@ -148,8 +151,6 @@ def _constant(constant: Constant) -> None:
 
 def _activation(graph: Graph, name: str) -> Tensor:
     tensor = graph.tensor(name)
-    known = len(tensor.shape) <= 4 or tensor.layout is not None
-    _check(known, f"{name} has {len(tensor.shape)} dimensions")
     _check(tensor.format in (INT8, UINT8, BFLOAT16), f"{name} is {tensor.format.name}")
     quantized = tensor.quantization is not None
     _check(quantized is not tensor.format.floating, f"{name} is {tensor.format.name} and its scale is {quantized}")
@@ -249,10 +250,10 @@ def _dilate(graph: Graph, operation: Dilate) -> None:
 def _fully_connected(graph: Graph, operation: FullyConnected) -> None:
     x, y = _activation(graph, operation.input), _activation(graph, operation.output)
     _same_kind(x, y)
-    _check(len(x.shape) == len(y.shape) == 2 and x.shape[0] == y.shape[0], f"{list(x.shape)} becomes {list(y.shape)}")
+    _check(x.shape[:-1] == y.shape[:-1], f"{list(x.shape)} becomes {list(y.shape)}")
     axis = 0 if operation.transposed else 1
-    weights = _weights(graph, x, operation.weights, operation.bias, 2, y.shape[1], axis)
-    _check(weights.shape[1 - axis] == x.shape[1], f"weights for {weights.shape[1 - axis]} inputs, of {x.shape[1]}")
+    weights = _weights(graph, x, operation.weights, operation.bias, 2, y.shape[-1], axis)
+    _check(weights.shape[1 - axis] == x.shape[-1], f"weights for {weights.shape[1 - axis]} inputs, of {x.shape[-1]}")
 
 
 def _elementwise(graph: Graph, operation: Elementwise) -> None:
@@ -265,8 +266,11 @@ def _elementwise(graph: Graph, operation: Elementwise) -> None:
         else:
             allowed = (FLOAT32,) if y.format.floating else (INT8, UINT8)
             _check(tensor.format in allowed, f"constant {name} is {tensor.format.name}")
-        # as ONNX has it: dimensions that are missing come first
-        shapes.append((1,) * (len(y.shape) - len(tensor.shape)) + tensor.shape)
+            # as ONNX has it: dimensions that are missing come first
+            shapes.append((1,) * (len(y.shape) - len(tensor.shape)) + tensor.shape)
+            continue
+        shapes.append(tensor.shape)
+        _check(tensor.view[1] == y.view[1], f"{name} repeats along channels")
     try:
         found = np.broadcast_shapes(*shapes)
     except ValueError:
@@ -281,7 +285,8 @@ def _clamp(graph: Graph, operation: Clamp) -> None:
 def _same(graph: Graph, source: str, result: str) -> tuple[Tensor, Tensor]:
     x, y = _activation(graph, source), _activation(graph, result)
     _same_kind(x, y)
-    _check(prod(x.shape) == prod(y.shape), f"{list(x.shape)} becomes {list(y.shape)}")
+    same = x.shape == y.shape and x.order == y.order
+    _check(same, f"{list(x.shape)}, of {list(x.order)}, becomes {list(y.shape)}, of {list(y.order)}")
     return x, y
 
 
@@ -358,7 +363,18 @@ def _global_average_pool(graph: Graph, operation: GlobalAveragePool) -> None:
 
 
 def _reshape(graph: Graph, operation: Reshape) -> None:
-    _same_quantization(*_same(graph, operation.input, operation.output))
+    x, y = _activation(graph, operation.input), _activation(graph, operation.output)
+    _check(prod(x.shape) == prod(y.shape), f"{list(x.shape)} becomes {list(y.shape)}")
+    _same_quantization(x, y)
+
+
+def _rearrange(graph: Graph, operation: Rearrange) -> None:
+    x, y = _activation(graph, operation.input), _activation(graph, operation.output)
+    _same_quantization(x, y)
+    counts = {prod(one) for one in (x.shape, y.shape, operation.sizes)}
+    _check(len(counts) == 1, f"{list(x.shape)} as {list(operation.sizes)} becomes {list(y.shape)}")
+    axes = sorted(operation.permutation)
+    _check(axes == [*range(len(operation.sizes))], f"{list(operation.permutation)} is no order of its dimensions")
 
 
 def _reinterpret(graph: Graph, operation: Reinterpret) -> None:
@@ -382,6 +398,7 @@ _FORMS: dict[type[TensorOperation], Callable[[Graph, Any], None]] = {
     AveragePool: _average_pool,
     GlobalAveragePool: _global_average_pool,
     Reshape: _reshape,
+    Rearrange: _rearrange,
     Reinterpret: _reinterpret,
     TransposedConvolution: _transposed_convolution,
     Dilate: _dilate,

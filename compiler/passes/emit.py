@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 from npukit.compiler.errors import CompileError
-from npukit.compiler.ir.tensor import Tensor
 from npukit.compiler.pass_base import Pass
-from npukit.compiler.tasks import Allocation, Box, Buffer, CaptureBox, Operand, Plan, Task
+from npukit.compiler.tasks import Allocation, Box, Buffer, Operand, Plan, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import UINT8
 from npukit.isa.instructions import ENGINES, End, Engine, Instruction, InstructionError, Matrix, encode, with_fields
@@ -72,9 +71,7 @@ class EmitPass(Pass[Allocation, Program]):
             tensors=self._tensors(allocation),
             nodes=_nodes(plan),
             captures=tuple(
-                _capture(index, box, graph.tensors[box.tensor])
-                for index, task in enumerate(tasks)
-                for box in task.captures
+                Capture(index, *vars(box).values()) for index, task in enumerate(tasks) for box in task.captures
             ),
             captured={
                 tensor.name: CapturedTensor(tensor.storage, tensor.order, tensor.shape, tensor.host_type)
@@ -110,15 +107,6 @@ class EmitPass(Pass[Allocation, Program]):
                 )
             )
         return tuple(found)
-
-
-def _capture(index: int, box: CaptureBox, tensor: Tensor) -> Capture:
-    images, _, height, width = tensor.view
-    block, row = images * height * width, width * box.step_y
-    first = box.block * block + (box.batch * height + box.y) * width + box.x
-    if box.rows_are_blocks:
-        block, row = row, block
-    return Capture(index, box.tensor, first, block, row, box.step_x)
 
 
 def _nodes(plan: Plan) -> tuple[NodeInfo, ...]:

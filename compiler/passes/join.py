@@ -21,7 +21,7 @@ from npukit.compiler.ir.operations import (
     TensorOperation,
     operands_of,
 )
-from npukit.compiler.ir.tensor import FourDimensions, MemoryLayout, Tensor, in_nchw, nchw_axis
+from npukit.compiler.ir.tensor import FourDimensions, MemoryLayout, Tensor
 from npukit.compiler.pass_base import GraphsPass
 from npukit.isa.config import NpuConfig
 
@@ -131,9 +131,9 @@ def _by_place(graph: Graph, operation: TensorOperation) -> bool:
         case Elementwise():
             return all(_per_channel(graph, name, y) for name in operation.operands)
         case Concatenation():
-            return nchw_axis(operation.axis, len(y.shape)) == 1
+            return y.nchw_axis(operation.axis) == 1
         case Slice():
-            return not any(in_nchw(operation.starts, 0)[2:])
+            return not any(y.in_nchw(operation.starts, 0)[2:])
         case Lookup():
             return True
     return False

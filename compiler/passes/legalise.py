@@ -20,11 +20,13 @@ from npukit.compiler.ir.operations import (
     DepthwiseConvolution,
     FullyConnected,
     Multiply,
+    Rearrange,
     Reinterpret,
     Reshape,
     TensorOperation,
     TransposedConvolution,
 )
+from npukit.compiler.ir.rearrange import moves_nothing
 from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor
 from npukit.compiler.legality import is_depthwise
 from npukit.compiler.pass_base import GraphsPass
@@ -51,12 +53,8 @@ class LegalisePass(GraphsPass[tuple[Graph, ...]]):
         operations: list[TensorOperation] = []
         for operation in graph.operations:
             result = graph.tensors[operation.output]
-            if isinstance(operation, Reshape | Reinterpret):
-                source = tensors[operation.input]
-                shown = isinstance(operation, Reshape)
-                layout = MemoryLayout(source.storage, source.view, source.order, shown=shown)
-                result = replace(result, layout=layout)
-                tensors[result.name] = result
+            if _stays(graph, operation):
+                tensors[result.name] = _in_place(tensors[operation.operands[0]], operation, result)
                 continue
             tensors[result.name] = result
             legal, where = operation, graph
@@ -82,6 +80,25 @@ class LegalisePass(GraphsPass[tuple[Graph, ...]]):
         return replace(graph, operations=tuple(operations), tensors=tensors, constants=constants)
 
 
+def _stays(graph: Graph, operation: TensorOperation) -> bool:
+    """Whether an operation leaves all numbers where they are."""
+    if isinstance(operation, Rearrange):
+        return moves_nothing(operation, graph.tensors[operation.input], graph.tensors[operation.output])
+    return isinstance(operation, Reshape | Reinterpret)
+
+
+def _in_place(source: Tensor, operation: TensorOperation, result: Tensor) -> Tensor:
+    """The result of an operation that moves nothing.
+
+    A matrix of flattened images stays images, which the product behind it takes as such, and so does another shape of
+    elements that lie there in a way of their own; all else is seen as it is.
+    """
+    kept = isinstance(operation, Rearrange) or source.order == result.order
+    view, order = (result.view, result.order) if kept else (source.view, source.order)
+    layout = MemoryLayout(source.storage, view, order, shown=not isinstance(operation, Reinterpret))
+    return replace(result, layout=layout)
+
+
 def _fresh(graph: Graph, tensors: Mapping[str, Tensor], constants: Mapping[str, Constant], name: str) -> str:
     """A name that nothing has, in the graph or in what it becomes."""
     return free_name(name, {*graph.tensors, *graph.constants, *tensors, *constants})
@@ -93,7 +110,10 @@ def _convolution(
     """A product whose kernel is all that a row of the matrix was made of."""
     weights = graph.constants[operation.weights]
     data = weights.data if operation.transposed else weights.data.T
-    shape = len(data), *tensors[operation.input].view[1:]
+    x = tensors[operation.input]
+    _, channels, height, width = x.view
+    # the kernel of flattened images is a whole one; rows are places of one
+    shape = len(data), channels, *((1, 1) if channels == data.shape[1] else (height, width))
     quantization = weights.tensor.quantization
     if quantization is not None and quantization.axis is not None:
         quantization = replace(quantization, axis=0)

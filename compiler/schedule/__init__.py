@@ -15,6 +15,7 @@ from npukit.compiler.ir.operations import (
     MaxPool,
     Multiply,
     Pad,
+    Rearrange,
     Repeat,
     Slice,
     TensorOperation,
@@ -30,6 +31,7 @@ from npukit.compiler.schedule.movement import (
     schedule_repeat,
     schedule_slice,
 )
+from npukit.compiler.schedule.rearrange import schedule_rearrange
 from npukit.compiler.schedule.window import schedule_depthwise, schedule_maxpool
 
 __all__ = ["SCHEDULERS", "Builder"]
@@ -48,5 +50,6 @@ SCHEDULERS: Mapping[type[TensorOperation], Callable[[Builder, Any], None]] = {
     Slice: schedule_slice,
     Repeat: schedule_repeat,
     Dilate: schedule_dilate,
+    Rearrange: schedule_rearrange,
 }
 """Emits the tasks of an operation."""

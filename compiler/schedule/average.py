@@ -58,7 +58,7 @@ def _average_run(
         (Operand("a", source, row * layer.strides[0] * pitch + column * layer.strides[1]),),
         Operand("out", out, row * width + column, write=True),
         parameters,
-        CaptureBox(layer.output, tile.batch, tile.blocks[0], rows[0], columns[0]),
+        builder.capture(layer.output, tile.batch, tile.blocks[0], rows[0], columns[0]),
     )
 
 
@@ -143,7 +143,7 @@ def _average_tile(
     count = blocks[1] - blocks[0]
     out = Buffer(Memory.ACT, count, layer.output)
     final = Operand("out", out, write=True)
-    capture = CaptureBox(layer.output, batch, blocks[0], 0, 0, rows_are_blocks=True)
+    capture = builder.capture(layer.output, batch, blocks[0], 0, 0, rows_are_blocks=True)
 
     def finish(source: Operand, size: tuple[int, int], pitch: int, plane: int) -> None:
         values = sum_descriptor(builder.graph, layer, height * width, height * width)

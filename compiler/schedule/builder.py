@@ -208,6 +208,20 @@ class Builder:
             self.plan.constants[name] = np.ascontiguousarray(make()).view(np.uint8).reshape(-1)
         return name
 
+    def capture(
+        self, name: str, batch: int, block: int, y: int, x: int, step_y: int = 1, step_x: int = 1,
+        rows_are_blocks: bool = False,
+    ) -> CaptureBox:  # fmt: skip
+        """The part of a tensor that a VECTOR task writes, in the tensor's dimensions in memory.
+
+        Its (block, y, x) index is the word at channel block `block` + block of image `batch`, row `y` + y * `step_y`,
+        column `x` + x * `step_x`. With `rows_are_blocks`, y counts channel blocks, and block rows.
+        """
+        images, _, height, width = self.tensor(name).view
+        plane, row = images * height * width, width * step_y
+        first = block * plane + (batch * height + y) * width + x
+        return CaptureBox(name, first, *((row, plane) if rows_are_blocks else (plane, row)), step_x)
+
     def _emit(
         self,
         engine: Engine,

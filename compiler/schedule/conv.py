@@ -11,7 +11,7 @@ from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution
 from npukit.compiler.limits import MAX_KERNEL
 from npukit.compiler.schedule.builder import Builder, Placed, Region
 from npukit.compiler.schedule.fusion import add_in_place_of_store, kept_together
-from npukit.compiler.tasks import Buffer, CaptureBox, Operand
+from npukit.compiler.tasks import Buffer, Operand
 from npukit.compiler.tiling import ConvShape, ConvTiling, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 from numpy.typing import NDArray
@@ -235,7 +235,7 @@ def compute_tile(
         a_memory=Memory.ACC, a_stride_block=height * width, a_stride_y=width, a_stride_x=1,
         out_stride_block=where.plane, out_stride_y=where.pitch, out_stride_x=1,
     )  # fmt: skip
-    capture = CaptureBox(layer.output, batch, target[0], rows[0], columns[0])
+    capture = builder.capture(layer.output, batch, target[0], rows[0], columns[0])
     builder.vector(instruction, (Operand("a", acc),), where.operand("out", write=True), parameters, capture)
     return part, where
 

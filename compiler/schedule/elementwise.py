@@ -5,7 +5,7 @@ from typing import Any
 
 from npukit.compiler.arithmetic import elementwise_constant, elementwise_descriptor, lookup_table
 from npukit.compiler.ir.operations import Elementwise, Lookup
-from npukit.compiler.ir.tensor import Constant, Tensor, four_dimensions
+from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.compiler.limits import MAX_BLOCKS
 from npukit.compiler.schedule.builder import Builder, Region, blocked_channels
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
@@ -65,7 +65,7 @@ def schedule_elementwise(builder: Builder, layer: Elementwise) -> None:
             (Operand("a", buffers[0]), Operand("b", buffers[1])),
             Operand("out", out, write=True),
             parameters,
-            CaptureBox(layer.output, batch, blocks[0], rows[0], columns[0]),
+            builder.capture(layer.output, batch, blocks[0], rows[0], columns[0]),
         )
         builder.store_region(Region(y, config.array, batch, blocks, rows, columns), out)
 
@@ -80,7 +80,7 @@ def _source(builder: Builder, name: str, result: Tensor) -> Tensor:
         f"{name} constant",
         lambda: blocked_channels(data.transpose(1, 0, 2, 3), size).transpose(0, 2, 3, 4, 1),
     )
-    return Tensor(held, four_dimensions(data.shape), result.format)
+    return Tensor(held, data.shape, result.format)
 
 
 def schedule_lookup(builder: Builder, layer: Lookup) -> None:
@@ -92,7 +92,7 @@ def schedule_lookup(builder: Builder, layer: Lookup) -> None:
     for batch, blocks, rows, columns in elementwise_tiles(config, y.view):
         source = builder.load_tile(Region(x, config.array, batch, blocks, rows, columns), 0)
         out = Buffer(Memory.ACT, source.words, layer.output)
-        capture = CaptureBox(layer.output, batch, blocks[0], rows[0], columns[0])
+        capture = builder.capture(layer.output, batch, blocks[0], rows[0], columns[0])
         shape = blocks[1] - blocks[0], rows[1] - rows[0], columns[1] - columns[0]
         look_up(builder, table, source, out, shape, capture)
         builder.store_region(Region(y, config.array, batch, blocks, rows, columns), out)

@@ -5,7 +5,6 @@ from typing import Any
 from npukit.compiler.arithmetic import elementwise_descriptor
 from npukit.compiler.ir.operations import Elementwise
 from npukit.compiler.schedule.builder import Builder, Placed, Region
-from npukit.compiler.tasks import CaptureBox
 from npukit.isa.instructions import Vector
 
 __all__ = ["add_in_place_of_store", "kept_together"]
@@ -46,6 +45,6 @@ def add_in_place_of_store(builder: Builder, number: int, result: str, ready_part
         operation=operation, blocks=count, height=height, width=width, **strides,
         out_stride_block=out.plane, out_stride_y=out.pitch, out_stride_x=1,
     )  # fmt: skip
-    capture = CaptureBox(layer.output, part.batch, part.block[0], part.first_y, part.x[0])
+    capture = builder.capture(layer.output, part.batch, part.block[0], part.first_y, part.x[0])
     builder.vector(instruction, tuple(operands), out.operand("out", write=True), parameters, capture)
     builder.store_result(part, out)

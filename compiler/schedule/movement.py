@@ -8,10 +8,10 @@ from math import prod
 import numpy as np
 from npukit.compiler.arithmetic import border, element
 from npukit.compiler.ir.operations import Concatenation, Dilate, Pad, Repeat, Slice
-from npukit.compiler.ir.tensor import Tensor, in_nchw, nchw_axis
+from npukit.compiler.ir.tensor import Tensor
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.schedule.elementwise import elementwise_tiles, look_up
-from npukit.compiler.tasks import Buffer, CaptureBox, Operand
+from npukit.compiler.tasks import Buffer, Operand
 from npukit.compiler.tiling import elementwise_words, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 
@@ -27,13 +27,13 @@ def _shifted(part: _Range, by: int) -> _Range:
 def schedule_pad(builder: Builder, layer: Pad) -> None:
     """Emit the tasks of an image with a border."""
     x = builder.tensor(layer.input)
-    _, _, above, left = in_nchw(layer.before, 0)
+    _, _, above, left = x.in_nchw(layer.before, 0)
     _move(builder, layer, (above, left), 0, element(x, layer.value))
 
 
 def schedule_slice(builder: Builder, layer: Slice) -> None:
     """Emit the tasks of a part of an image: copies, or products with shifts, where its first channel is in a word."""
-    _, channel, row, column = in_nchw(layer.starts, 0)
+    _, channel, row, column = builder.tensor(layer.input).in_nchw(layer.starts, 0)
     if channel % builder.config.array:
         _shift_lanes(builder, layer, [_Part(builder.tensor(layer.input), -channel)], (row, column))
     else:
@@ -55,7 +55,7 @@ def _store_copy(builder: Builder, source: Buffer, target: Region) -> None:
     shape = target.blocks, target.rows, target.columns
     out = Buffer(Memory.ACT, target.words, target.tensor)
     instruction = _elementwise(Operation.COPY, shape)
-    capture = CaptureBox(target.tensor, target.batch, target.block[0], target.y, target.x[0])
+    capture = builder.capture(target.tensor, target.batch, target.block[0], target.y, target.x[0])
     builder.vector(instruction, (Operand("a", source),), Operand("out", out, write=True), None, capture)
     builder.store_region(target, out)
 
@@ -74,7 +74,7 @@ def schedule_concatenation(builder: Builder, layer: Concatenation) -> None:
     size = builder.config.array
     y = builder.tensor(layer.output)
     sources = [builder.tensor(name) for name in layer.inputs]
-    axis = nchw_axis(layer.axis, len(y.shape))
+    axis = y.nchw_axis(layer.axis)
     starts = [0, *accumulate(x.view[axis] for x in sources)]
     if axis == 1 and any(start % size for start in starts[:-1]):
         found = zip(sources, starts, layer.tables, strict=False)
@@ -159,7 +159,7 @@ def _lanes_tile(
             begun = True
     out = Buffer(Memory.ACT, height * width, layer.output)
     instruction = _elementwise(Operation.CONVERT, shape, Memory.ACC)
-    capture = CaptureBox(layer.output, batch, block, rows[0], columns[0])
+    capture = builder.capture(layer.output, batch, block, rows[0], columns[0])
     builder.vector(instruction, (Operand("a", acc),), Operand("out", out, write=True), None, capture)
     builder.store_region(Region(builder.tensor(layer.output), size, batch, (block, block + 1), rows, columns), out)
 
@@ -205,12 +205,12 @@ def _spread(builder: Builder, layer: Dilate, source: Buffer, target: Region, siz
     place = target.tensor, target.batch, target.block[0], target.y, target.x[0]
     shape = 1, target.rows, target.columns
     value = border(builder.tensor(layer.input))
-    builder.fill_part(out, value, 0, shape, (0, target.columns), CaptureBox(*place))
+    builder.fill_part(out, value, 0, shape, (0, target.columns), builder.capture(*place))
     instruction = Vector(
         operation=Operation.COPY, height=size[0], width=size[1], a_stride_y=size[1], a_stride_x=1,
         out_stride_y=tall * target.columns, out_stride_x=wide,
     )  # fmt: skip
-    capture = CaptureBox(*place, tall, wide)
+    capture = builder.capture(*place, tall, wide)
     builder.vector(instruction, (Operand("a", source),), Operand("out", out, write=True), None, capture)
     builder.store_region(target, out)
 
@@ -235,7 +235,7 @@ def _repeat(builder: Builder, layer: Repeat, source: Buffer, target: Region, siz
                 operation=Operation.COPY, height=size[0], width=size[1], a_stride_y=size[1], a_stride_x=1,
                 out_stride_y=tall * target.columns, out_stride_x=wide,
             )  # fmt: skip
-            capture = CaptureBox(
+            capture = builder.capture(
                 target.tensor, target.batch, target.block[0], target.y + row, target.x[0] + column, tall, wide
             )
             start = row * target.columns + column

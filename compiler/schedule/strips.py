@@ -19,7 +19,7 @@ from npukit.compiler.schedule.builder import Builder, Placed, Region
 from npukit.compiler.schedule.conv import Piece, compute_tile, pieces, requantize_parameters
 from npukit.compiler.schedule.fusion import add_in_place_of_store, kept_together
 from npukit.compiler.schedule.window import Tile, window_tasks
-from npukit.compiler.tasks import Buffer, CaptureBox, Operand
+from npukit.compiler.tasks import Buffer, Operand
 from npukit.compiler.tiling import KEEP, ConvShape, ConvTiling, depthwise_blocks, parts
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
@@ -328,7 +328,7 @@ class _Strips:
             a_memory=Memory.ACC, a_stride_block=plane, a_stride_y=width, a_stride_x=1,
             out_stride_block=out.plane, out_stride_y=out.pitch, out_stride_x=1,
         )  # fmt: skip
-        capture = CaptureBox(layer.output, part.batch, part.block[0], part.first_y, 0)
+        capture = builder.capture(layer.output, part.batch, part.block[0], part.first_y, 0)
         builder.vector(instruction, (Operand("a", acc),), out.operand("out", write=True), parameters, capture)
         if self.addition is None:
             builder.store_result(part, out)

@@ -10,7 +10,7 @@ from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import DepthwiseConvolution
 from npukit.compiler.schedule.builder import Builder
 from npukit.compiler.schedule.conv import requantize_parameters, summands, weight_tiles
-from npukit.compiler.tasks import Buffer, CaptureBox, Operand
+from npukit.compiler.tasks import Buffer, Operand
 from npukit.compiler.tiling import parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 from numpy.typing import NDArray
@@ -57,7 +57,7 @@ def schedule_wide_block(
                 a_stride_x=1, out_stride_y=width, out_stride_x=1,
             )  # fmt: skip
             place = Operand("out", out.buffer, out.offset + down[0] * width + across[0], write=True)
-            capture = CaptureBox(layer.output, batch, block, rows[0] + down[0], columns[0] + across[0])
+            capture = builder.capture(layer.output, batch, block, rows[0] + down[0], columns[0] + across[0])
             builder.vector(instruction, (Operand("a", acc),), place, parameters, capture)
 
 

@@ -11,7 +11,7 @@ from npukit.compiler.limits import MAX_BLOCKS, MAX_COLUMNS, MAX_ROWS, MAX_STEP
 from npukit.compiler.schedule.builder import Builder, Region, blocked_channels
 from npukit.compiler.schedule.conv import summands
 from npukit.compiler.schedule.wide import schedule_wide_block, wide_blocks
-from npukit.compiler.tasks import Buffer, CaptureBox, Operand
+from npukit.compiler.tasks import Buffer, Operand
 from npukit.compiler.tiling import depthwise_blocks, parts, window_words
 from npukit.isa.descriptors import pack_taps
 from npukit.isa.instructions import Memory, Operation, Vector
@@ -204,5 +204,5 @@ def _vector_tasks(
             (replace(source, offset=source.offset + phase * layer.strides[1]),),
             replace(out, offset=out.offset + phase),
             parameters,
-            CaptureBox(layer.output, *place, step_x=phases),
+            builder.capture(layer.output, *place, step_x=phases),
         )

@@ -192,7 +192,8 @@ def test_reshape_of_another_kind(graphs) -> None:
     y = graph.node("Reshape", [graph.dequantize(x), shape])
     graph.output(graph.add(*[graph.quantize(y, x.scale, x.zero_point)] * 2))
     assert reasons(graph.model(), "Reshape") == [
-        "shape [2, 5, 4, 4] becomes [2, 8, 10, 1]; [batch, everything else] is supported"
+        "[2, 5, 4, 4] becomes [2, 8, 10, 1], with channels along axis 1 and 1: "
+        "its dimensions do not divide into the channels and places of both"
     ]
     graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Reshape"}, subgraphs=2)
 

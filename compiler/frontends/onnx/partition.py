@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 from npukit.compiler.errors import CompileError, Refused
+from npukit.compiler.frontends.onnx.channels import assign_channel_axes
 from npukit.compiler.frontends.onnx.cuts import matches_in_the_way
 from npukit.compiler.frontends.onnx.importer import Imported
 from npukit.compiler.frontends.onnx.offload import Reason, suggestion_for
@@ -44,6 +45,7 @@ class PartitionPass(Pass[Imported, Partition]):
         """
         source, model = imported.source, imported.model
         graph = model.graph
+        assign_channel_axes(graph)
         oracle = GraphOracle(source)
         context = Context(
             self.config,
@@ -153,7 +155,7 @@ def _drop_folded_images(matches: dict[ir.Node, Match], refused: dict[ir.Node, st
         folded: dict[str | None, ir.Node] = {}
         for node, match in matches.items():
             source, result = (match.graph.tensors[name] for name in (match.reads[0], match.graph.outputs[0]))
-            if match.alias and (source.view != result.view or match.inputs[0].name in folded):
+            if match.alias and (source.order[1] != result.order[1] or match.inputs[0].name in folded):
                 folded[match.outputs[0].name] = node
         for node, match in matches.items():
             if match.alias or operator_of(node) in ("Gemm", "MatMul"):

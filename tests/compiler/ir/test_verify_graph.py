@@ -121,7 +121,8 @@ def test_what_holds(name: str) -> None:
         ("convolution", '"scale": [0.5]', '"scale": [0.0]', "x has a scale that is not above 0"),
         ("convolution", '"scale": [0.5]', '"scale": [0.5, 0.5]', "x has 2 scales and 1 zero points, not 1"),
         ("convolution", "int8[1, 4, 5, 5]", "int8[1, 0, 5, 5]", "x has the shape"),
-        ("convolution", "int8[1, 4, 5, 5]", "int8[1, 1, 4, 5, 5]", "x has 5 dimensions"),
+        ("convolution", "int8[1, 4, 5, 5]", "int8[1, 1, 4, 5, 5]", "2 groups of 2 input channels, of 1"),
+        ("lookup", f"int8[1, 4] {Q}", f"int8[1, 4] {Q} channels 2", "has no axis 2 for its channels"),
         (
             "convolution", f"int8[6, 2, 3, 3] {Q}",
             'int8[6, 2, 3, 3] quantized {"scale": [1.0], "zero_point": [0], "axis": 4}', "w has no axis 4",
@@ -141,7 +142,7 @@ def test_what_holds(name: str) -> None:
         ("add", f"uint8[4, 1, 1] {Q}", "float32[4, 1, 1]", "constant c is float32"),
         ("lookup", "uint8[256]", "uint8[255]", "its table t is uint8"),
         ("lookup", "uint8[256]", "int8[256]", "its table t is int8"),
-        ("lookup", "uint8[1, 4]", "uint8[1, 5]", r"\[1, 4\] becomes \[1, 5\]"),
+        ("lookup", "uint8[1, 4]", "uint8[1, 5]", r"\[1, 4\], of \[1, 4, 1\], becomes \[1, 5\]"),
         ("pad", "int8[1, 4, 6, 6]", "int8[1, 4, 6, 7]", r"5\] becomes \[1, 4, 6, 6\], not \[1, 4, 6, 7\]"),
         ("pad", '"before": [0, 0, 1, 2]', '"before": [0, 1, 2]', "not one for each dimension"),
         ("slice", '"starts": [0, 1, 2, 3]', '"starts": [0, 1, 2, 4]', "are not within"),

@@ -6,19 +6,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx_ir as ir
 from npukit.compiler.errors import Refused
+from npukit.compiler.frontends.onnx.channels import channel_axis
 from npukit.compiler.frontends.onnx.operators.integer import Operand, activation, integer_result, operator_of
 from npukit.compiler.frontends.onnx.operators.quantisation import (
     ONNX_DOMAINS,
     Dequantized,
+    activation_shape,
     constant,
-    image_or_matrix,
     is_quantiser,
     parameters_of,
     tensor_of,
 )
 from npukit.compiler.frontends.onnx.operators.tables import Table, requantising_table
 from npukit.compiler.ir.graph import Graph
-from npukit.compiler.ir.operations import Limits, Lookup, Reshape, SourceNode, TensorOperation
+from npukit.compiler.ir.operations import Limits, Lookup, Rearrange, Reshape, SourceNode, TensorOperation
+from npukit.compiler.ir.rearrange import moves_nothing
 from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import BFLOAT16
@@ -89,7 +91,12 @@ class Match:
     @property
     def alias(self) -> bool:
         """Whether the output lies where the input does, and there is nothing to compute."""
-        return all(isinstance(one, Reshape) for one in self.graph.operations)
+        return all(
+            isinstance(one, Reshape)
+            or isinstance(one, Rearrange)
+            and moves_nothing(one, self.graph.tensors[one.input], self.graph.tensors[one.output])
+            for one in self.graph.operations
+        )
 
 
 def match_of(
@@ -126,7 +133,7 @@ def match_of_moved(
         if table is None:
             made.append(operation)
             continue
-        moved = replace(x, name=f"{y.name} as {x.name}", shape=y.shape, layout=None)
+        moved = replace(x, name=f"{y.name} as {x.name}", shape=y.shape, channel_axis=y.channel_axis)
         lookup = Lookup(output=y.name, sources=operation.sources, input=moved.name, table=table.tensor.name)
         made += [replace(operation, output=moved.name), lookup]
         inner.append(moved)
@@ -216,7 +223,7 @@ def float_tensor(value: ir.Value) -> Tensor:
     """
     if value.dtype != ir.DataType.FLOAT:
         raise Refused(f"{value.name} is {value.dtype}; float32 is supported")
-    return Tensor(value.name or "", image_or_matrix(value), BFLOAT16)
+    return Tensor(value.name or "", activation_shape(value), BFLOAT16, channel_axis=channel_axis(value))
 
 
 def produced(
@@ -367,10 +374,15 @@ def window_of(node: ir.Node, x: Tensor, y: Tensor, kernel: Sequence[int]) -> Win
     return Window((kernel[0], kernel[1]), (strides[0], strides[1]), (dilations[0], dilations[1]), pads)
 
 
-def check_image(x: Tensor, op: str) -> None:
-    """Refuse an operator whose input is no image of height and width, or of width alone."""
+def check_image(x: Tensor, op: str, any_channels: bool = False) -> None:
+    """Refuse an operator whose input is no image of height and width, or of width alone.
+
+    any_channels: its channels may lie along any dimension.
+    """
     if len(x.shape) not in (3, 4):
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {op} needs 4 (NCHW) or 3 (NCW)")
+    if x.channel_axis != 1 and not any_channels:
+        raise Refused(f"words of {x.name} hold what lies along its axis {x.channel_axis}; {op} needs channels along 1")
 
 
 def window_attribute(

@@ -18,7 +18,7 @@ from npukit.compiler.frontends.onnx.operators.base import (
     window_of,
     window_pads,
 )
-from npukit.compiler.frontends.onnx.operators.integer import Operand, as_dequantized, operands_of_node
+from npukit.compiler.frontends.onnx.operators.integer import Operand, as_dequantized, operands_of_node, operator_of
 from npukit.compiler.frontends.onnx.operators.quantisation import Dequantized, constant, quantization_of
 from npukit.compiler.ir.operations import Convolution, FullyConnected, TransposedConvolution
 from npukit.compiler.ir.tensor import Constant, Tensor
@@ -219,21 +219,24 @@ def match_gemm(context: Context, node: ir.Node) -> Match:
 
 
 def match_matmul(context: Context, node: ir.Node) -> Match:
-    """A MatMul of a matrix and constant weights."""
+    """A MatMul of constant weights, the same for all matrices."""
     return _product(context, node, "QLinearMatMul", False, 1.0)
 
 
 def _product(context: Context, node: ir.Node, operator: str, transposed: bool, alpha: float) -> Match:
     operands = operands_of_node(node)
     value, x = source(context, operands[0])
-    if len(x.shape) != 2:
+    if operator_of(node) == "Gemm" and len(x.shape) != 2:
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {node.op_type} needs 2")
+    last = len(x.shape) - 1
+    if x.channel_axis != last:
+        raise Refused(f"words of {x.name} hold what lies along its axis {x.channel_axis}, and axis {last} is wanted")
     weights = _weights(context, operands[1], 2, 0 if transposed else 1)
     inputs, outputs = weights.tensor.shape[::-1] if transposed else weights.tensor.shape
     bias = _bias(context, node, operands, outputs, 2)
     result = produced(context, node, (operator,))
     y = result.tensor
-    if y.shape != (x.shape[0], outputs) or inputs != x.shape[1]:
+    if y.shape != (*x.shape[:-1], outputs) or inputs != x.shape[-1] or y.channel_axis != last:
         raise Refused(f"input {list(x.shape)} and weights {[inputs, outputs]} do not make {list(y.shape)}")
     operation = FullyConnected(
         output=y.name,

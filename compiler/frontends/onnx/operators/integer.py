@@ -72,7 +72,10 @@ _INTEGER_OPERATORS: Mapping[tuple[str, str], _IntegerOperator] = {
     ("com.microsoft", "QLinearMul"): _IntegerOperator("Mul", (0, 3), 6),
     ("com.microsoft", "QLinearSigmoid"): _IntegerOperator("Sigmoid", (0,), 3),
 }
-_MOVERS = frozenset("Concat Flatten MaxPool Pad Reshape Resize Slice Split Squeeze Unsqueeze Upsample".split())
+_MOVERS = frozenset(
+    "Concat DepthToSpace Flatten MaxPool Pad Reshape Resize Slice SpaceToDepth Split Squeeze Transpose Unsqueeze "
+    "Upsample".split()
+)
 """Operators that hand numbers on, whatever they mean, so that they may come between integer operators as they are."""
 
 

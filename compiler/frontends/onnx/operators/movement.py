@@ -1,4 +1,4 @@
-"""Operators that move values: reshapes, concatenation, padding, cutting out, repetition."""
+"""Operators that put tensors together and take them apart: concatenation, padding, cutting out, repetition."""
 
 from collections.abc import Sequence
 
@@ -18,21 +18,10 @@ from npukit.compiler.frontends.onnx.operators.base import (
 from npukit.compiler.frontends.onnx.operators.integer import operands_of_node
 from npukit.compiler.frontends.onnx.operators.quantisation import constant, static_shape
 from npukit.compiler.frontends.onnx.operators.tables import requantising_table
-from npukit.compiler.ir.operations import Concatenation, Pad, Repeat, Reshape, Slice
+from npukit.compiler.ir.operations import Concatenation, Pad, Repeat, Slice
 from npukit.compiler.ir.tensor import Tensor
 
-__all__ = ["match_concat", "match_pad", "match_reshape", "match_resize", "match_slice", "match_split"]
-
-
-def match_reshape(context: Context, node: ir.Node) -> Match:
-    """Flatten, Reshape, Squeeze or Unsqueeze that moves nothing: NCHW to [batch, everything], or 1x1 images."""
-    value, x = source(context, operands_of_node(node)[0])
-    result = produced(context, node, clamp=False)
-    y = result.tensor
-    if x.view != y.view and (x.quantization, x.format) != (y.quantization, y.format):
-        raise Refused(f"it changes the shape {list(x.shape)} to {list(y.shape)}, and the quantisation as well")
-    operation = Reshape(output=y.name, sources=sources_of(result.nodes), input=x.name)
-    return match_of_moved(node, [result], value, x, [operation])
+__all__ = ["match_concat", "match_pad", "match_resize", "match_slice", "match_split"]
 
 
 def match_concat(context: Context, node: ir.Node) -> Match:
@@ -78,7 +67,7 @@ def _axes(axes: Sequence[int], dimensions: int) -> list[int]:
 def match_pad(context: Context, node: ir.Node) -> Match:
     """Pad with a constant along height and width; negative padding cuts off."""
     value, x = source(context, operands_of_node(node)[0])
-    check_image(x, "Pad")
+    check_image(x, "Pad", any_channels=True)
     result = produced(context, node, clamp=False)
     y = result.tensor
     mode = node.attributes.get_string("mode", "constant")
@@ -133,7 +122,7 @@ def _check_fill(x: Tensor, y: Tensor, fill: float, element: int) -> None:
 def match_slice(context: Context, node: ir.Node) -> Match:
     """Slice along height, width and channels, in steps of 1."""
     value, x = source(context, operands_of_node(node)[0])
-    check_image(x, "Slice")
+    check_image(x, "Slice", any_channels=True)
     result = produced(context, node, clamp=False)
     y = result.tensor
     starts, ends = (_integers(node, position, name) for position, name in ((1, "starts"), (2, "ends")))

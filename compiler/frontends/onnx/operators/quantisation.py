@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 from npukit.compiler.errors import Refused
+from npukit.compiler.frontends.onnx.channels import channel_axis
 from npukit.compiler.ir.tensor import Quantization, Tensor
 from npukit.isa.formats import FORMATS
 from numpy.typing import NDArray
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 __all__ = [
     "ONNX_DOMAINS",
     "Dequantized",
+    "activation_shape",
     "constant",
     "dequantized",
-    "image_or_matrix",
     "is_quantiser",
     "parameters",
     "parameters_of",
@@ -157,8 +158,9 @@ def tensor_of(value: ir.Value, scale: NDArray, zero_point: NDArray) -> Tensor:
     if zero_point.dtype not in (np.int8, np.uint8):
         raise Refused(f"{value.name} is {zero_point.dtype}; activations must be int8 or uint8")
     return Tensor(
-        value.name or "", image_or_matrix(value), FORMATS[zero_point.dtype.name], quantization_of(scale, zero_point)
-    )
+        value.name or "", activation_shape(value), FORMATS[zero_point.dtype.name], quantization_of(scale, zero_point),
+        channel_axis=channel_axis(value),
+    )  # fmt: skip
 
 
 def quantization_of(scale: NDArray, zero_point: NDArray, axis: int | None = None) -> Quantization:
@@ -167,13 +169,13 @@ def quantization_of(scale: NDArray, zero_point: NDArray, axis: int | None = None
     return Quantization(scales, tuple(int(one) for one in zero_point.reshape(-1)), axis)
 
 
-def image_or_matrix(value: ir.Value) -> tuple[int, ...]:
+def activation_shape(value: ir.Value) -> tuple[int, ...]:
     """The shape of an activation.
 
     Raises:
-        Refused: for one that is neither an image nor a matrix.
+        Refused: for a number, or a vector, which has no rows.
     """
     shape = static_shape(value)
-    if len(shape) not in (2, 3, 4):
-        raise Refused(f"{value.name} has {len(shape)} dimensions; 4 (NCHW), 3 (NCW) or 2 are supported")
+    if len(shape) < 2:
+        raise Refused(f"{value.name} has {len(shape)} dimensions; 2 and more are supported")
     return shape

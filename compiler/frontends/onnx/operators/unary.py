@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from npukit.compiler.errors import Refused
+from npukit.compiler.frontends.onnx.functions import MORE_INPUTS, ONE_INPUT
 from npukit.compiler.frontends.onnx.operators.base import (
     Context,
     Match,
@@ -30,13 +31,7 @@ from numpy.typing import NDArray
 
 __all__ = ["UNARY", "SeveralTensors", "chains_of", "is_function", "match_unary"]
 
-_ONE_INPUT = frozenset(
-    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity "
-    "LeakyRelu Log Mish Neg Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan "
-    "Tanh ThresholdedRelu".split()
-)
-_MORE_INPUTS = frozenset("Add Clip Div Max Min Mul PRelu Pow Sub".split())
-UNARY = _ONE_INPUT | _MORE_INPUTS
+UNARY = ONE_INPUT | MORE_INPUTS
 """Operators that a table may hold: those of several inputs where all but one tensor are single numbers."""
 
 
@@ -66,7 +61,7 @@ def match_unary(context: Context, node: ir.Node) -> Match:
 def is_function(node: ir.Node) -> bool:
     """Whether a node may be, or end, a function of one element."""
     if is_integer_operator(node):
-        return operator_of(node) in _ONE_INPUT
+        return operator_of(node) in ONE_INPUT
     return node.op_type in UNARY and node.domain in ("", "ai.onnx")
 
 

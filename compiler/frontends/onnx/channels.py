@@ -1,0 +1,139 @@
+"""Along which dimension of each activation a word of the machine holds several elements: its channels.
+
+Convolutions want the second dimension, products the last. What works element by element wants what its neighbours do,
+and then what lies beyond a change of shape or order: so a Transpose from one to the other moves nothing in memory, and
+where two wishes meet, it is there. A value that nothing is known of has its channels in the second dimension.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+
+import onnx_ir as ir
+from npukit.compiler.frontends.onnx.functions import MORE_INPUTS, ONE_INPUT
+
+__all__ = ["assign_channel_axes", "channel_axis"]
+
+_KEY = "npukit.channel_axis"
+_DEFAULT = 1
+
+_OF_IMAGES = frozenset(
+    "AveragePool BatchNormalization Conv ConvTranspose DepthToSpace GlobalAveragePool GlobalMaxPool "
+    "InstanceNormalization LRN LpPool MaxPool QLinearAveragePool QLinearConv QLinearGlobalAveragePool Resize "
+    "SpaceToDepth Upsample".split()
+)
+_OF_ROWS = frozenset("Gemm MatMul QGemm QLinearMatMul".split())
+_OF_ELEMENTS = (
+    ONE_INPUT
+    | MORE_INPUTS
+    | frozenset("DequantizeLinear QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QuantizeLinear".split())
+)
+_OF_ANY_DIMENSION = frozenset("Concat Pad QLinearConcat Slice Split".split())
+_SAME_ORDER = frozenset("Flatten Reshape Squeeze Unsqueeze".split())
+
+_Axes = dict[ir.Value, int]
+_Move = Callable[[ir.Node, Sequence[int], Sequence[int], int, bool], int | None]
+
+
+def channel_axis(value: ir.Value) -> int:
+    """The dimension of a value's channels, as `assign_channel_axes` found it."""
+    return value.meta.get(_KEY, _DEFAULT)
+
+
+def assign_channel_axes(graph: ir.Graph) -> None:
+    """Find the dimension of every value's channels."""
+    axes: _Axes = {}
+    nodes = [*graph]
+    for node in nodes:
+        for value, axis in _wanted(node):
+            axes.setdefault(value, axis)
+    _spread(nodes, axes, _WITHIN)
+    _spread(nodes, axes, {**_WITHIN, **_ACROSS})
+    for value, axis in axes.items():
+        value.meta[_KEY] = axis
+
+
+def _spread(nodes: Sequence[ir.Node], axes: _Axes, moves: Mapping[str, _Move]) -> None:
+    """Hand on what is known, until nothing more comes of it. What readers want comes first: what a value is made by may
+    be on the host, which lays it out in any way."""
+    known = -1
+    while known < len(axes):
+        known = len(axes)
+        for node in reversed(nodes):
+            _hand_on(node, axes, moves, forwards=False)
+        for node in nodes:
+            _hand_on(node, axes, moves, forwards=True)
+
+
+def _activations(node: ir.Node) -> Iterator[ir.Value]:
+    return (value for value in node.inputs if value is not None and value.const_value is None and _shape(value))
+
+
+def _shape(value: ir.Value) -> tuple[int, ...]:
+    """A static shape of 2 or more dimensions, or ()."""
+    if value.shape is None or len(value.shape) < 2 or not all(isinstance(dim, int) for dim in value.shape):
+        return ()
+    return tuple(int(dim) for dim in value.shape.numpy())
+
+
+def _wanted(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
+    """What an operator wants by itself."""
+    if node.op_type in _OF_IMAGES:
+        for value in (*[*_activations(node)][:1], *node.outputs[:1]):
+            if len(_shape(value)) >= 3:
+                yield value, 1
+    elif node.op_type in _OF_ROWS:
+        for value in (*[*_activations(node)][:1], *node.outputs[:1]):
+            if _shape(value):
+                yield value, len(_shape(value)) - 1
+
+
+def _hand_on(node: ir.Node, axes: _Axes, moves: Mapping[str, _Move], forwards: bool) -> None:
+    """From inputs to outputs of which nothing is known, or the other way."""
+    move = moves.get(node.op_type)
+    if move is None:
+        return
+    inputs = [*_activations(node)]
+    outputs = [value for value in node.outputs if _shape(value)]
+    given, taken = (inputs, outputs) if forwards else (outputs, inputs)
+    for one in (value for value in given if value in axes):
+        for other in (value for value in taken if value not in axes):
+            source, result = (one, other) if forwards else (other, one)
+            found = move(node, _shape(source), _shape(result), axes[one], forwards)
+            if found is not None:
+                axes[other] = found
+
+
+def _aligned(node: ir.Node, source: Sequence[int], result: Sequence[int], axis: int, forwards: bool) -> int | None:
+    """The same dimension, counted from the last, as operators on elements have it."""
+    given, taken = (source, result) if forwards else (result, source)
+    found = axis - len(given) + len(taken)
+    return found if found >= 0 and given[axis] == taken[found] else None
+
+
+def _same_dimension(
+    node: ir.Node, source: Sequence[int], result: Sequence[int], axis: int, forwards: bool
+) -> int | None:
+    return axis if len(source) == len(result) else None
+
+
+def _transposed(node: ir.Node, source: Sequence[int], result: Sequence[int], axis: int, forwards: bool) -> int | None:
+    order = list(node.attributes.get_ints("perm") or range(len(source))[::-1])
+    if sorted(order) != [*range(len(source))]:
+        return None
+    return order.index(axis) if forwards else order[axis]
+
+
+def _reshaped(node: ir.Node, source: Sequence[int], result: Sequence[int], axis: int, forwards: bool) -> int | None:
+    """The dimension of the same size with as many elements before it."""
+    given, taken = (source, result) if forwards else (result, source)
+    for position, size in enumerate(taken):
+        if size == given[axis] and prod(taken[:position]) == prod(given[:axis]):
+            return position
+    return None
+
+
+_WITHIN: Mapping[str, _Move] = {
+    **dict.fromkeys(_OF_ELEMENTS, _aligned),
+    **dict.fromkeys(_OF_ANY_DIMENSION, _same_dimension),
+}
+_ACROSS: Mapping[str, _Move] = {"Transpose": _transposed, **dict.fromkeys(_SAME_ORDER, _reshaped)}

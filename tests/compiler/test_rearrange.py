@@ -1,0 +1,180 @@
+"""Elements in another order: what moves nothing, what moves places and channels, and what is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from npukit.compiler.errors import Refused
+from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import Rearrange, SourceNode
+from npukit.compiler.ir.tensor import Tensor
+from npukit.compiler.legality import check_operation
+from npukit.compiler.pipeline import compile_model
+from npukit.isa.config import PRESETS
+from npukit.isa.formats import BFLOAT16
+
+SMALL = PRESETS["int8-4x4"]
+
+
+def kinds(model, config=SMALL) -> list[str]:
+    """What the operations are after they have been lowered, and after what moves nothing has gone."""
+    result = compile_model(model, config, stop_after="legalise")
+    return [operation.mnemonic for graph in result.graphs for operation in graph.operations]
+
+
+def shuffle(graph, x, groups: int):
+    """A channel shuffle as exporters write it."""
+    batch, channels, height, width = graph.shape(x.name)
+    split = graph.moved("Reshape", x, [np.array([batch, groups, channels // groups, height, width])])
+    turned = graph.moved("Transpose", split, [], perm=[0, 2, 1, 3, 4])
+    return graph.moved("Reshape", turned, [np.array([batch, channels, height, width])])
+
+
+@pytest.mark.parametrize("config", ["int8-4x4", "int8-16x16"])
+@pytest.mark.parametrize(("channels", "groups"), [(24, 2), (30, 3), (8, 4), (64, 2)])
+def test_channel_shuffle(graphs, config: str, channels: int, groups: int) -> None:
+    graph = graphs.Graph(seed=channels)
+    x = graph.conv(graph.input((2, 5, 6, 7)), channels, 1)
+    graph.output(graph.conv(shuffle(graph, x, groups), 9, 3))
+    model = graph.model()
+    assert kinds(model) == ["convolution", "rearrange", "convolution"]
+    graphs.agree(model, config, runs=2)
+
+
+@pytest.mark.parametrize("config", ["int8-4x4", "int8-16x16"])
+@pytest.mark.parametrize(
+    ("op", "shape", "attributes"),
+    [
+        ("DepthToSpace", (2, 12, 5, 3), {"blocksize": 2}),
+        ("DepthToSpace", (1, 12, 5, 3), {"blocksize": 2, "mode": "CRD"}),
+        ("DepthToSpace", (1, 27, 4, 6), {"blocksize": 3, "mode": "CRD"}),
+        ("DepthToSpace", (1, 64, 40, 41), {"blocksize": 2}),
+        ("SpaceToDepth", (2, 3, 6, 8), {"blocksize": 2}),
+        ("SpaceToDepth", (1, 16, 9, 6), {"blocksize": 3}),
+        ("SpaceToDepth", (1, 4, 64, 60), {"blocksize": 2}),
+    ],
+)
+def test_depth_and_space(graphs, config: str, op: str, shape, attributes) -> None:
+    graph = graphs.Graph(seed=shape[1])
+    x = graph.constant_operand("Add", graph.input(shape), (1,))
+    graph.output(graph.moved(op, x, [], **attributes))
+    model = graph.model()
+    assert kinds(model)[-1] == "rearrange"
+    graphs.agree(model, config)
+
+
+def test_places_become_rows_for_nothing(graphs) -> None:
+    """The patches of a vision transformer, and the way back."""
+    graph = graphs.Graph(seed=1)
+    x = graph.conv(graph.input((2, 3, 16, 16)), 24, 4, strides=[4, 4])
+    rows = graph.moved("Transpose", graph.moved("Reshape", x, [np.array([2, 24, 16])]), [], perm=[0, 2, 1])
+    rows = graph.add(rows, graph.constant_operand("Add", rows, (1, 16, 24)))
+    y = graph.constant_operand("Mul", graph.matmul(rows, 32), (32,))
+    image = graph.moved("Reshape", graph.moved("Transpose", y, [], perm=[0, 2, 1]), [np.array([2, 32, 4, 4])])
+    graph.output(graph.conv(image, 8, 3))
+    model = graph.model()
+    assert kinds(model) == ["convolution", "add", "add", "convolution", "multiply", "convolution"]
+    for config in ("int8-4x4", "int8-16x16"):
+        graphs.agree(model, config, runs=2)
+
+
+def test_channels_last(graphs) -> None:
+    """A block of a ConvNeXt, between convolutions that want channels along the second dimension."""
+    graph = graphs.Graph(seed=2)
+    x = graph.conv(graph.input((2, 5, 6, 7)), 12, 3, pads=[1] * 4)
+    y = graph.moved("Transpose", x, [], perm=[0, 2, 3, 1])
+    y = graph.matmul(graph.unary("Sigmoid", graph.matmul(y, 30), 0.004), 12)
+    y = graph.concat([y, graph.constant_operand("Add", y, (2, 1, 7, 1))], 3)
+    y = graph.moved("Slice", y, [np.array([2, 1]), np.array([17, 5]), np.array([3, 1])])
+    y = graph.moved("Pad", y, [np.array([0, 1, 2, 0, 0, 0, 1, 0])])
+    y = graph.moved("Transpose", y, [], perm=[0, 3, 1, 2])
+    graph.output(graph.conv(y, 4, 3))
+    model = graph.model()
+    assert "rearrange" not in kinds(model)
+    for config in ("int8-4x4", "int8-16x16"):
+        graphs.agree(model, config, runs=2)
+
+
+def test_heads(graphs) -> None:
+    """Channels that become places, where they are whole words and where they are not."""
+    for width in (16, 12):
+        graph = graphs.Graph(seed=width)
+        x = graph.matmul(graph.input((10, 9)), 3 * width)
+        heads = graph.moved(
+            "Transpose", graph.moved("Reshape", x, [np.array([1, 10, 3, width])]), [], perm=[0, 2, 1, 3]
+        )
+        y = graph.matmul(heads, width)
+        back = graph.moved("Transpose", y, [], perm=[0, 2, 1, 3])
+        graph.output(graph.matmul(graph.moved("Reshape", back, [np.array([10, 3 * width])]), 7))
+        model = graph.model()
+        assert kinds(model).count("rearrange") == 2
+        for config in ("int8-4x4", "int8-16x16"):
+            graphs.agree(model, config, runs=2)
+
+
+def test_other_places(graphs) -> None:
+    """Rows and columns change, and an image is cut into windows."""
+    graph = graphs.Graph(seed=3)
+    x = graph.conv(graph.input((2, 5, 6, 8)), 9, 1)
+    graph.output(graph.conv(graph.moved("Transpose", x, [], perm=[0, 1, 3, 2]), 4, 3))
+    windows = graph.moved("Reshape", x, [np.array([2, 9, 2, 3, 2, 4])])
+    windows = graph.moved("Transpose", windows, [], perm=[0, 2, 4, 1, 3, 5])
+    graph.output(graph.conv(graph.moved("Reshape", windows, [np.array([8, 9, 3, 4])]), 3, 2))
+    model = graph.model()
+    assert kinds(model).count("rearrange") == 2
+    for config in ("int8-4x4", "int8-16x16"):
+        graphs.agree(model, config, runs=2)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_orders(graphs, seed: int) -> None:
+    """Any shapes and orders, one to three in a row, against ONNX Runtime; what is refused stays there."""
+    random = np.random.default_rng(seed)
+    graph = graphs.Graph(seed=seed, dtype=np.uint8 if seed % 2 else np.int8)
+    sizes = [int(random.choice([1, 2, 3, 4, 6, 8])) for _ in range(int(random.integers(2, 6)))]
+    x = graph.input((int(random.integers(1, 3)), int(np.prod(sizes[:2])), *sizes[2:]))
+    x = graph.unary("Sigmoid", x, 0.004)
+    for _ in range(int(random.integers(1, 4))):
+        shape = graph.shape(x.name)
+        choice = int(random.integers(3))
+        if choice == 0:
+            x = graph.moved("Transpose", x, [], perm=[int(axis) for axis in random.permutation(len(shape))])
+        elif choice == 1:
+            axis = int(random.integers(len(shape)))
+            factors = [one for one in range(1, shape[axis] + 1) if shape[axis] % one == 0]
+            cut = int(random.choice(factors))
+            new = (*shape[:axis], cut, shape[axis] // cut, *shape[axis + 1 :])
+            x = graph.moved("Reshape", x, [np.array(new)])
+        elif len(shape) > 2:
+            axis = int(random.integers(len(shape) - 1))
+            new = (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
+            x = graph.moved("Reshape", x, [np.array(new)])
+    graph.output(graph.unary("Neg", x, x.scale))
+    moves = {"Reshape", "Transpose"}
+    graphs.agree(graph.model(), "int8-16x16" if seed % 3 else "int8-4x4", stays={*graphs.EDGES, *moves}, subgraphs=None)
+
+
+def test_rows_that_become_channels_are_refused(graphs) -> None:
+    """A matrix turned around has each channel at a place of its own."""
+    graph = graphs.Graph(seed=4)
+    x = graph.matmul(graph.input((256, 32)), 512)
+    turned = graph.moved("Transpose", x, [], perm=[1, 0])
+    graph.output(graph.matmul(turned, 8))
+    result = compile_model(graph.model(), PRESETS["int8-16x16"], stop_after="partition")
+    (reason,) = [one.reason for one in result.partition.reasons if one.op == "Transpose"]
+    assert "bringing channels to other places takes" in reason
+
+
+def test_lanes_in_bfloat16() -> None:
+    x = Tensor("x", (1, 8, 4), BFLOAT16)
+    node = (SourceNode("n", "Transpose"),)
+
+    def check(shape, sizes, permutation, **fields) -> None:
+        y = replace(Tensor("y", shape, BFLOAT16), **fields)
+        operation = Rearrange(output="y", sources=node, input="x", sizes=sizes, permutation=permutation)
+        check_operation(PRESETS["bf16-4x4"], Graph("g", (operation,), {"x": x, "y": y}, {}, ("x",), ("y",)), operation)
+
+    check((1, 4, 8), (8, 4), (1, 0), channel_axis=2)  # for nothing
+    check((1, 4, 2, 4), (2, 4, 4), (1, 2, 0))  # words become places
+    with pytest.raises(Refused, match="channels change their lanes, which bf16 does not support"):
+        check((1, 8, 4), (2, 4, 4), (1, 0, 2))
