@@ -339,7 +339,7 @@ def _rearrange(config: NpuConfig, graph: Graph, operation: Rearrange) -> None:
     products = blocks * sources * max(phases, -(-places // elementwise_words(config)))
     if products > MOST_PRODUCTS:
         raise Refused(
-            f"{list(x.shape)} becomes {list(y.shape)}: bringing channels to other places takes {products} products, and "
+            f"{list(x.shape)} becomes {list(y.shape)}: bringing channels to other places takes {products} products; "
             f"{MOST_PRODUCTS} are supported"
         )
 
