@@ -50,7 +50,7 @@ from npukit.compiler.tiling import (
 )
 from npukit.isa.config import NpuConfig
 
-__all__ = ["LEGALITY", "check_operation", "is_depthwise"]
+__all__ = ["LEGALITY", "average_problem", "check_operation", "is_depthwise"]
 
 
 def check_operation(config: NpuConfig, graph: Graph, operation: TensorOperation) -> None:
@@ -143,8 +143,13 @@ def _check_exact(graph: Graph, operation: TransposedConvolution) -> None:
     weights = np.abs(weights_of(kernel).astype(np.int64))
     of_groups = weights.reshape(operation.groups, -1, *weights.shape[1:])
     bias = 0 if operation.bias is None else int(np.abs(graph.constants[operation.bias].data.astype(np.int64)).max())
-    # of each output channel, all elements of the kernel at once, which is more than any sum takes
-    total = int(of_groups.sum(axis=(1, 3, 4)).max()) * most + bias
+    # an element of the result meets those elements of the kernel that are a stride apart
+    rows, columns = (
+        [np.flatnonzero(np.arange(size) * step % stride == first) for first in range(stride)]
+        for size, step, stride in zip(weights.shape[2:], operation.dilations, operation.strides, strict=True)
+    )
+    met = max(int(of_groups[:, :, :, tall][..., wide].sum(axis=(1, 3, 4)).max()) for tall in rows for wide in columns)
+    total = met * most + bias
     if not total * x.scale * max(kernel.tensor.quantization.scale) < float(np.finfo(np.float32).max):
         raise Refused(f"its scales make sums of {total} units beyond fp32")
     if total >= 1 << 24:
@@ -207,11 +212,14 @@ def _average_pool(config: NpuConfig, graph: Graph, operation: AveragePool) -> No
     for count in sorted({one * other for one in rows for other in columns}):
         sum_descriptor(graph, operation, operation.kernel[0] * operation.kernel[1], count)
         if not x.format.floating:
-            _check_average(x.scale, y.scale, count)
+            problem = average_problem(x.scale, y.scale, count)
+            if problem is not None:
+                raise Refused(problem)
 
 
-def _check_average(x_scale: float, y_scale: float, count: int) -> None:
-    """Refuse windows whose exact average lies closer to a tie than ONNX Runtime's float sum is exact.
+def average_problem(x_scale: float, y_scale: float, count: int) -> str | None:
+    """Why an average of so many quantised numbers is not defined: it may lie closer to a tie than ONNX Runtime's float
+    sum is exact.
 
     ONNX Runtime adds `count` dequantised numbers in fp32, in an order of its own, divides, and rounds. With u =
     2**-24 the sum's relative error is below (count + 4) u of the sum of the magnitudes (Higham, "Accuracy and
@@ -220,17 +228,18 @@ def _check_average(x_scale: float, y_scale: float, count: int) -> None:
     """
     exact_units = x_scale / count >= float(np.finfo(np.float32).tiny)
     if exact_units and all(np.frexp(number)[0] == 0.5 for number in (x_scale, y_scale, count)):
-        return
+        return None
     sums = np.arange(-255 * count, 255 * count + 1, dtype=np.float64)
     exact = sums * x_scale / (count * y_scale)
     tie = np.abs(np.abs(exact - np.floor(exact)) - 0.5)
     inside = np.abs(exact) < 300  # beyond, all is clamped
     error = (count + 4) * 2.0**-24 * 255 * x_scale / y_scale
     if (tie[inside] <= error).any():
-        raise Refused(
+        return (
             f"averages of {count} elements from scale {x_scale:g} to {y_scale:g} can lie on the boundary between two "
             "results, where ONNX Runtime's sum of floats decides by its rounding"
         )
+    return None
 
 
 def _global_average_pool(config: NpuConfig, graph: Graph, operation: GlobalAveragePool) -> None:

@@ -45,6 +45,11 @@ def add_parsers(commands) -> None:
         "--exclude-operator", action="append", default=[], metavar="OP",
         help="an operator whose nodes stay float; may be repeated",
     )  # fmt: skip
+    parser.add_argument(
+        "--free-scales", action="store_true",
+        help="leave the scales around ConvTranspose and AveragePool as they are measured: by default they grow a "
+        "little, so that the machine may compute these",
+    )  # fmt: skip
     add_shapes(parser)
     add_output(parser)
     parser.set_defaults(run=_run)
@@ -64,6 +69,7 @@ def _run(options: argparse.Namespace) -> int:
         per_channel=not options.per_tensor,
         exclude=tuple(options.exclude),
         exclude_operators=tuple(options.exclude_operator),
+        exact_scales=not options.free_scales,
     )
     terminal = sys.stderr.isatty() and not options.quiet
     try:
@@ -107,6 +113,7 @@ def _json(options: argparse.Namespace, found: Quantised) -> dict:
         "measured": found.measured,
         "random": options.data is None,
         "float": list(found.excluded),
+        "exact": list(found.exact),
         "layers": losses(found.layers),
         "outputs": losses(found.outputs),
     }
@@ -119,6 +126,9 @@ def _text(found: Quantised) -> str:
     ]
     lines += [_line(one) for one in worst[:_SHOWN]]
     lines += ["at the outputs:", *(_line(one) for one in found.outputs)]
+    if found.exact:
+        more = " ..." if found.exact[_SHOWN:] else ""
+        lines.append(f"larger scales around {', '.join(found.exact[:_SHOWN])}{more}")
     return "\n".join(lines)
 
 

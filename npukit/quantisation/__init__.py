@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from npukit.errors import UsageError
 from npukit.quantisation.calibration import check_samples, random_samples, read_samples
+from npukit.quantisation.exact import with_exact_scales
 from npukit.quantisation.losses import Loss, losses_of
 from npukit.quantisation.prepare import prepare
 from npukit.quantisation.quantiser import CALIBRATIONS, FORMATS, TYPES, QuantiserOptions, run_quantiser
@@ -30,6 +31,7 @@ class Quantised:
         samples: for how many inputs its ranges were measured.
         measured: on how many of them its losses were.
         excluded: nodes that were left float, by name, so that the machine computes them and their neighbours as one.
+        exact: nodes around which scales were made slightly larger, by name, so that the machine may compute them.
     """
 
     model: onnx.ModelProto
@@ -38,6 +40,7 @@ class Quantised:
     samples: int
     measured: int
     excluded: tuple[str, ...]
+    exact: tuple[str, ...]
 
 
 def quantize(
@@ -75,6 +78,9 @@ def quantize(
     else:
         samples = check_samples(prepared, data)[:most]
     quantised, excluded = run_quantiser(prepared, samples, options, progress)
+    changed: tuple[str, ...] = ()
+    if options.exact_scales and options.format == "qdq":
+        quantised, changed = with_exact_scales(quantised, prepared)
     progress("measuring what it lost")
     layers, outputs = losses_of(prepared, quantised, samples[:_MEASURED])
-    return Quantised(quantised, layers, outputs, len(samples), min(len(samples), _MEASURED), excluded)
+    return Quantised(quantised, layers, outputs, len(samples), min(len(samples), _MEASURED), excluded, changed)

@@ -47,6 +47,8 @@ class QuantiserOptions:
         per_channel: weights have a scale for each output channel.
         exclude: names of nodes that stay float.
         exclude_operators: operators whose nodes stay float.
+        exact_scales: in the QDQ form, scales around ConvTranspose and AveragePool are chosen so that their results do
+            not depend on the order in which ONNX Runtime adds floats; without that the machine leaves them to it.
     """
 
     format: str = "qdq"
@@ -56,6 +58,7 @@ class QuantiserOptions:
     per_channel: bool = True
     exclude: tuple[str, ...] = ()
     exclude_operators: tuple[str, ...] = ()
+    exact_scales: bool = True
 
     def __post_init__(self) -> None:
         """Raises UsageError for what is not among the choices, or does not go together."""
