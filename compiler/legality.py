@@ -15,7 +15,7 @@ from npukit.compiler.arithmetic import (
     weights_of,
 )
 from npukit.compiler.errors import Refused
-from npukit.compiler.ir.decompose import convolution_of
+from npukit.compiler.ir.decompose import convolution_of, without_padding
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import (
     Add,
@@ -89,6 +89,9 @@ def _check_pads(pads: tuple[int, ...]) -> None:
 
 def _convolution(config: NpuConfig, graph: Graph, operation: Convolution) -> None:
     strides, dilations, groups = operation.strides, operation.dilations, operation.groups
+    less, operation = without_padding(graph, operation)
+    if less is not None:
+        graph = replace(graph, constants={**graph.constants, less.tensor.name: less})
     kernel = graph.kernel(operation)
     _check_pads(operation.pads)
     if strides[1] > MAX_COLUMN_STRIDE or dilations[1] * kernel[1] > MAX_STRIDE:
@@ -313,8 +316,8 @@ def _reshape(config: NpuConfig, graph: Graph, operation: Reshape) -> None:
         raise Refused(f"an image of {height}x{width} is too large to be flattened in place: {problem}")
 
 
-MOST_PRODUCTS = 4096
-"""Instructions that bring elements from one lane to another, of one operation."""
+MOST_CYCLES = 64
+"""Of the array for a word of a result whose elements come from other lanes."""
 
 
 def _rearrange(config: NpuConfig, graph: Graph, operation: Rearrange) -> None:
@@ -341,15 +344,14 @@ def _rearrange(config: NpuConfig, graph: Graph, operation: Rearrange) -> None:
         )
     if lanes and whole:
         return
-    blocks, places = -(-y.order[1] // config.array), y.order[0] * y.order[2]
-    phases = prod(loop.size for loop in crossing if loop.from_channel)
-    # each lane of a word may come from another place
+    # each lane of a word may come from another place, and places in between may have channels of their own
     sources = min(config.array, 2 * prod(loop.size for loop in crossing if loop.to_channel))
-    products = blocks * sources * max(phases, -(-places // elementwise_words(config)))
-    if products > MOST_PRODUCTS:
+    places = prod(loop.size for loop in loops if not (loop.from_channel or loop.to_channel))
+    cycles = sources * max(1, config.array // places)
+    if cycles > MOST_CYCLES:
         raise Refused(
-            f"{list(x.shape)} becomes {list(y.shape)}: bringing channels to other places takes {products} products; "
-            f"{MOST_PRODUCTS} are supported"
+            f"{list(x.shape)} becomes {list(y.shape)}: bringing channels to other places takes {cycles} cycles for "
+            f"each word; {MOST_CYCLES} are supported"
         )
 
 

@@ -8,7 +8,7 @@ from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution, Dilate, TransposedConvolution
 from npukit.compiler.ir.tensor import Constant, Tensor
 
-__all__ = ["convolution_of"]
+__all__ = ["convolution_of", "without_padding"]
 
 
 def convolution_of(
@@ -60,3 +60,40 @@ def convolution_of(
         groups=groups, limits=operation.limits, rounding=operation.rounding,
     )  # fmt: skip
     return dilate, spread, weights, convolution
+
+
+def without_padding(
+    graph: Graph, operation: Convolution, free: Callable[[str], str] = str
+) -> tuple[Constant | None, Convolution]:
+    """A convolution without the rows and columns of its kernel that see nothing but padding, as those of large
+    dilations do; padding counts for nothing.
+
+    Args:
+        graph: of the operation.
+        operation: to be replaced.
+        free: makes of a name one that the graph does not have.
+
+    Returns:
+        The kernel that is left, or None where all of it is; the convolution.
+    """
+    x, y = graph.tensor(operation.input), graph.tensor(operation.output)
+    kernel = graph.constants[operation.weights]
+    kept = []
+    pads = [*operation.pads]
+    for axis in (0, 1):
+        size, step, dilation = x.view[2 + axis], operation.strides[axis], operation.dilations[axis]
+        starts = [place * dilation - pads[axis] for place in range(kernel.data.shape[2 + axis])]
+        last = (y.view[2 + axis] - 1) * step
+        # a place of the kernel sees the elements from its start on, so many apart, as far as results go
+        seen = [any(0 <= start + by < size for by in range(0, last + 1, step)) for start in starts]
+        places = [place for place, one in enumerate(seen) if one] or [0]
+        first = min(places[0], pads[axis] // dilation)  # no result begins within the image
+        kept.append(slice(first, places[-1] + 1))
+        pads[axis] -= first * dilation
+        pads[2 + axis] = max(0, last + (places[-1] - first) * dilation + 1 - size - pads[axis])
+    data = np.ascontiguousarray(kernel.data[:, :, kept[0], kept[1]])
+    if data.shape == kernel.data.shape:
+        return None, operation
+    name = free(f"{kernel.tensor.name} of {operation.node}")
+    weights = Constant(replace(kernel.tensor, name=name, shape=data.shape), data)
+    return weights, replace(operation, weights=name, pads=(pads[0], pads[1], pads[2], pads[3]))

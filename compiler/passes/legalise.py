@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from npukit.compiler.ir.decompose import convolution_of
+from npukit.compiler.ir.decompose import convolution_of, without_padding
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.names import free_name
 from npukit.compiler.ir.operations import (
@@ -71,6 +71,11 @@ class LegalisePass(GraphsPass[tuple[Graph, ...]]):
                 legal = _convolution(graph, operation, tensors, constants)
             elif isinstance(operation, Clamp):
                 legal = _product_with_one(graph, operation, tensors, constants)
+            if isinstance(legal, Convolution) and legal.weights in where.constants:
+                less, legal = without_padding(where, legal, partial(_fresh, graph, tensors, constants))
+                if less is not None:
+                    constants[less.tensor.name] = less
+                    where = replace(where, constants={**where.constants, less.tensor.name: less})
             if isinstance(legal, Convolution) and legal.groups > 1 and is_depthwise(self.config, where, legal):
                 legal = _depthwise(legal)
             for name in legal.operands:

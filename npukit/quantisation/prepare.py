@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -73,9 +74,55 @@ def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
         folded = onnx.load(path)
     domains = {node.domain for node in folded.graph.node}
     own = {node.domain for node in model.graph.node}
-    prepared = _with_convolutions(folded if domains <= own | {"", "ai.onnx"} else model)
+    prepared = _with_means(_with_convolutions(folded if domains <= own | {"", "ai.onnx"} else model))
     name_nodes(prepared.graph.node)
     return prepared
+
+
+def _with_means(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with GlobalAveragePool in place of a ReduceMean over all dimensions but batch and channels, which
+    exporters write for it: that is computed on integers."""
+    inferred = onnx.shape_inference.infer_shapes(model)
+    known = (*inferred.graph.value_info, *inferred.graph.input)
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in known}
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    nodes: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        nodes += _as_mean(node, ranks.get(node.input[0], 0), constants) if node.op_type == "ReduceMean" else [node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+def _as_mean(node: onnx.NodeProto, rank: int, constants: Mapping[str, onnx.TensorProto]) -> list[onnx.NodeProto]:
+    """What a ReduceMean is in place of which a GlobalAveragePool can stand, or itself."""
+    attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    axes = attributes.get("axes")
+    if len(node.input) > 1 and node.input[1] in constants:
+        axes = numpy_helper.to_array(constants[node.input[1]]).tolist()
+    axes = sorted({axis % rank for axis in axes}) if axes and rank else []
+    others = [axis for axis in range(rank) if axis not in axes]
+    if rank not in (3, 4) or len(others) != 2 or others[0] != 0:
+        return [node]
+    order = [*others, *axes]
+    result, found = node.input[0], []
+
+    def add(op: str, **more: Any) -> None:
+        nonlocal result
+        name = f"{node.output[0]} {len(found)}"
+        found.append(helper.make_node(op, [result], [name], f"{node.name} {len(found)}", **more))
+        result = name
+
+    if order != sorted(order):
+        add("Transpose", perm=order)
+    add("GlobalAveragePool")
+    if not attributes.get("keepdims", 1):
+        add("Flatten")
+    elif order != sorted(order):
+        add("Transpose", perm=[order.index(axis) for axis in range(rank)])
+    found[-1].output[0] = node.output[0]
+    found[0].name = node.name
+    return found
 
 
 def _with_convolutions(model: onnx.ModelProto) -> onnx.ModelProto:

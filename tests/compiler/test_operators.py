@@ -653,3 +653,28 @@ def test_a_pad_that_requantises_fills_with_what_the_quantiser_behind_it_makes(gr
         graph.model(), SMALL, stays=graphs.EDGES if exact else {*graphs.EDGES, "Pad"}, subgraphs=1 if exact else 2
     )
     assert ("Pad" in {one.op for one in session.offload.fallback}) is not exact
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "attributes", "left"),
+    [
+        ((1, 5, 7, 7), (3, 3), {"dilations": [36, 36], "pads": [36] * 4}, (1, 1)),
+        ((2, 5, 1, 3), (3, 3), {"pads": [1] * 4}, (1, 3)),
+        ((1, 5, 9, 4), (5, 3), {"dilations": [4, 5], "pads": [8, 5, 8, 5]}, (5, 1)),
+        ((1, 5, 6, 6), (3, 3), {"dilations": [40, 2], "pads": [40, 2, 40, 2], "strides": [2, 3]}, (1, 3)),
+        ((1, 6, 3, 3), (5, 5), {"pads": [2, 0, 4, 6], "group": 6}, (5, 3)),
+        ((1, 6, 4, 4), (3, 3), {"dilations": [7, 7], "pads": [3, 9, 12, 6]}, (1, 1)),
+    ],
+)
+def test_a_kernel_that_sees_padding(graphs, shape, kernel, attributes, left) -> None:
+    """Rows and columns of it that see nothing else are left out, and large paddings go with them."""
+    graph = graphs.Graph(seed=shape[2])
+    x = graph.input(shape, zero_point=-9)
+    graph.output(graph.conv(x, 12, kernel, **attributes))
+    model = graph.model()
+    (legal,) = compile_model(model, SMALL, stop_after="legalise").graphs
+    (operation,) = legal.operations
+    assert isinstance(operation, Convolution | DepthwiseConvolution)
+    assert legal.kernel(operation) == left
+    graphs.agree(model, SMALL, runs=2)
+    graphs.agree(model, "int8-16x16")

@@ -296,3 +296,21 @@ def test_scales_for_exact_results() -> None:
         assert (np.frexp(values[name])[0] == 0.5).all(), name
     real = values["b_quantized"] * values["b_quantized_scale"].astype(np.float64)
     assert np.allclose(real, constants["b"], atol=values["b_quantized_scale"].max())
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize(("shape", "axes"), [((2, 5, 4, 6), (2, 3)), ((2, 9, 5), (1,)), ((2, 6, 4, 5), (-3, 2))])
+def test_means_over_places(shape: tuple[int, ...], axes: tuple[int, ...], keep: int) -> None:
+    """A ReduceMean over all but batch and channels is a GlobalAveragePool, whatever the order of dimensions."""
+    result = list(np.zeros(shape).mean(axis=axes, keepdims=bool(keep)).shape)
+    nodes = [
+        ("Relu", ["x"], "relu", {}),
+        ("ReduceMean", ["relu", "axes"], "mean", {"keepdims": keep}),
+        ("Sigmoid", ["mean"], "y", {}),
+    ]
+    model = _graph(nodes, list(shape), {"axes": np.array(axes)}, {"y": result}, opset=18)
+    session = _agree(quantize(model).model)
+    assert "GlobalAveragePool" in [node.op for program in session.programs.values() for node in program.nodes]
+    result = list(np.zeros(shape).mean(axis=0, keepdims=bool(keep)).shape)
+    kept = _graph(nodes, list(shape), {"axes": np.array((0,))}, {"y": result}, opset=18)
+    assert "ReduceMean" in [node.op_type for node in quantize(kept).model.graph.node]

@@ -339,7 +339,7 @@ def _layer_norm(n: Network, x: str) -> str:
     return n.op("LayerNormalization", x, scale, shift, axis=-1)
 
 
-def _encoder(n: Network, x: str, heads: int, act: str = "Gelu") -> str:
+def _encoder(n: Network, x: str, heads: int, act: str = "Gelu", mask: str | None = None) -> str:
     batch, steps, width = n.shape(x)
     y = _layer_norm(n, x)
 
@@ -348,6 +348,8 @@ def _encoder(n: Network, x: str, heads: int, act: str = "Gelu") -> str:
 
     query, key, value = head((0, 2, 1, 3)), head((0, 2, 3, 1)), head((0, 2, 1, 3))
     scores = n.op("Mul", n.op("MatMul", query, key), n.constant((width // heads) ** -0.5, np.float32))
+    if mask is not None:
+        scores = n.op("Add", scores, mask)
     mixed = n.transpose(n.op("MatMul", n.op("Softmax", scores, axis=-1), value), 0, 2, 1, 3)
     x = n.op("Add", x, n.linear(n.reshape(mixed, batch, steps, width), width))
     return n.op("Add", x, n.linear(n.linear(_layer_norm(n, x), 4 * width, act), width))
@@ -405,6 +407,194 @@ def convnext(size: int) -> onnx.ModelProto:
     return n.model(n.classifier(x))
 
 
+def ssdlite(size: int) -> onnx.ModelProto:
+    """Liu et al., "SSD", 2015, over MobileNetV2's blocks as Sandler et al., 2018, have it: six heads, one list."""
+    n = Network("ssdlite", {"image": (1, 3, size, size)})
+
+    def block(x: str, channels: int, stride: int, expansion: int = 6) -> str:
+        inner = n.shape(x)[1] * expansion
+        y = n.conv(x, inner, 1, act="Relu6")
+        y = n.conv(n.conv(y, inner, 3, stride, groups=inner, act="Relu6"), channels, 1, act=None)
+        return n.op("Add", x, y) if stride == 1 and n.shape(x)[1] == channels else y
+
+    def head(x: str, channels: int) -> str:
+        y = n.conv(x, n.shape(x)[1], groups=n.shape(x)[1], act="Relu6")
+        y = n.conv(y, channels * 6, 1, norm=False, act=None)
+        return n.reshape(n.transpose(y, 0, 2, 3, 1), 1, -1, channels)
+
+    x = n.conv("image", 32, 3, 2, act="Relu6")
+    for channels, stride in ((16, 1), (24, 2), (24, 1), (32, 2), (32, 1), (64, 2), (64, 1), (96, 1)):
+        x = block(x, channels, stride)
+    maps = [x]
+    for channels in (160, 256, 128):
+        maps.append(block(maps[-1], channels, 2, 2))
+    boxes = n.op("Concat", *(head(one, 4) for one in maps), axis=1)
+    kinds = n.op("Concat", *(head(one, 21) for one in maps), axis=1)
+    return n.model(boxes, n.op("Sigmoid", kinds))
+
+
+def inceptionv3(size: int) -> onnx.ModelProto:
+    """Szegedy et al., "Rethinking the Inception Architecture", 2015: kernels of 1x7 and 7x1, parts joined."""
+    n = Network("inceptionv3", {"image": (1, 3, size, size)})
+    x = n.conv(n.conv(n.conv("image", 32, 3, 2), 32), 64)
+    x = n.conv(n.conv(n.pool(x, 3, 2, 1), 80, 1), 192)
+    x = n.pool(x, 3, 2, 1)
+    for pooled in (32, 64):
+        parts = [n.conv(x, 64, 1), n.conv(n.conv(x, 48, 1), 64, 5), n.conv(n.conv(n.conv(x, 64, 1), 96), 96)]
+        mean = n.pool(x, 3, 1, 1, kind="AveragePool")
+        x = n.op("Concat", *parts, n.conv(mean, pooled, 1), axis=1)
+    x = n.op("Concat", n.conv(x, 384, 3, 2), n.pool(x, 3, 2, 1), axis=1)
+    for inner in (128, 160):
+        y = n.conv(n.conv(n.conv(x, inner, 1), inner, (1, 7)), 192, (7, 1))
+        z = x
+        for kernel in (1, (7, 1), (1, 7), (7, 1)):
+            z = n.conv(z, inner, kernel)
+        z = n.conv(z, 192, (1, 7))
+        x = n.op("Concat", n.conv(x, 192, 1), y, z, axis=1)
+    return n.model(n.classifier(x))
+
+
+def xception(size: int) -> onnx.ModelProto:
+    """Chollet, "Xception", 2016: depthwise, then 1x1, with an activation before them, and short cuts."""
+    n = Network("xception", {"image": (1, 3, size, size)})
+    x = n.conv(n.conv("image", 32, 3, 2), 64)
+
+    def separable(x: str, channels: int) -> str:
+        y = n.conv(x, n.shape(x)[1], groups=n.shape(x)[1], norm=False, act=None)
+        return n.conv(y, channels, 1, act=None)
+
+    for channels in (128, 256, 728):
+        y = separable(n.op("Relu", separable(n.op("Relu", x), channels)), channels)
+        x = n.op("Add", n.pool(y, 3, 2, 1), n.conv(x, channels, 1, 2, act=None))
+    for _ in range(2):
+        y = x
+        for _ in range(3):
+            y = separable(n.op("Relu", y), 728)
+        x = n.op("Add", x, y)
+    return n.model(n.classifier(n.op("Relu", separable(x, 1024))))
+
+
+def ghostnet(size: int) -> onnx.ModelProto:
+    """Han et al., "GhostNet", 2019: half of the channels made by a depthwise convolution of the others."""
+    n = Network("ghostnet", {"image": (1, 3, size, size)})
+
+    def ghost(x: str, channels: int, act: str | None) -> str:
+        y = n.conv(x, channels // 2, 1, act=act)
+        return n.op("Concat", y, n.conv(y, channels // 2, groups=channels // 2, act=act), axis=1)
+
+    x = n.conv("image", 16, 3, 2)
+    for inner, channels, stride in ((16, 16, 1), (48, 24, 2), (72, 24, 1), (72, 40, 2), (120, 40, 1), (240, 80, 2)):
+        y = ghost(x, inner, "Relu")
+        if stride == 2:
+            y = n.conv(y, inner, 3, 2, groups=inner, act=None)
+        y = ghost(y, channels, None)
+        if stride == 2 or n.shape(x)[1] != channels:
+            x = n.conv(x, n.shape(x)[1], 3, stride, groups=n.shape(x)[1], act=None)
+            x = n.conv(x, channels, 1, act=None)
+        x = n.op("Add", x, y)
+    return n.model(n.classifier(x))
+
+
+def convmixer(size: int) -> onnx.ModelProto:
+    """Trockman and Kolter, "Patches Are All You Need?", 2022: depthwise kernels of 9x9, and GELU."""
+    n = Network("convmixer", {"image": (1, 3, size, size)}, opset=20)
+    x = n.conv("image", 128, 4, 4, pad=0, act="Gelu")
+    for _ in range(3):
+        y = n.op("Add", x, n.conv(x, 128, 9, groups=128, act="Gelu"))
+        x = n.conv(y, 128, 1, act="Gelu")
+    return n.model(n.classifier(x))
+
+
+def hrnet(size: int) -> onnx.ModelProto:
+    """Sun et al., "Deep High-Resolution Representation Learning", 2019: two resolutions that exchange sums."""
+    n = Network("hrnet", {"image": (1, 3, size, size)})
+    x = n.conv(n.conv("image", 64, 3, 2), 64, 3, 2)
+    high, low = n.conv(x, 32), n.conv(x, 64, 3, 2)
+    for _ in range(2):
+        high = n.op("Relu", n.op("Add", high, n.conv(n.conv(high, 32), 32, act=None)))
+        low = n.op("Relu", n.op("Add", low, n.conv(n.conv(low, 64), 64, act=None)))
+        up = n.resize(n.conv(low, 32, 1, act=None), 2)
+        down = n.conv(high, 64, 3, 2, act=None)
+        high, low = n.op("Relu", n.op("Add", high, up)), n.op("Relu", n.op("Add", low, down))
+    return n.model(n.conv(n.op("Concat", high, n.resize(low, 2), axis=1), 17, 1, norm=False, act=None))
+
+
+def efficientnetv2(size: int) -> onnx.ModelProto:
+    """Tan and Le, "EfficientNetV2", 2021: blocks whose first convolution is dense."""
+    n = Network("efficientnetv2", {"image": (1, 3, size, size)})
+    x = n.conv("image", 24, 3, 2, act="SiLU")
+    for expansion, channels, blocks, first in ((1, 24, 2, 1), (4, 48, 2, 2), (4, 64, 2, 2)):
+        for block in range(blocks):
+            stride, source = first if not block else 1, n.shape(x)[1]
+            y = n.conv(x, source * expansion, 3, stride, act="SiLU")
+            y = n.conv(y, channels, 1, act=None) if expansion > 1 else y
+            x = n.op("Add", x, y) if stride == 1 and source == channels else y
+    for channels, stride in ((128, 2), (128, 1), (160, 1)):
+        source = n.shape(x)[1]
+        y = n.conv(n.conv(x, 4 * source, 1, act="SiLU"), 4 * source, 3, stride, groups=4 * source, act="SiLU")
+        y = n.conv(_excite(n, y, source), channels, 1, act=None)
+        x = n.op("Add", x, y) if stride == 1 and source == channels else y
+    return n.model(n.classifier(n.conv(x, 512, 1, act="SiLU")))
+
+
+def wavenet(size: int) -> onnx.ModelProto:
+    """Van den Oord et al., "WaveNet", 2016: gates of tanh and sigmoid over dilated convolutions, skips summed."""
+    n = Network("wavenet", {"wave": (1, 1, 8 * size)})
+    x, skips = n.conv("wave", 32, 1, norm=False, act=None), ""
+    for level in range(6):
+        y = n.conv(x, 64, 2, dilation=1 << level, pad=0, norm=False, act=None)
+        parts = n.op("Split", y, n.constant([32, 32], np.int64), outputs=2, axis=1)
+        y = n.op("Mul", n.op("Tanh", parts[0]), n.op("Sigmoid", parts[1]))
+        ends = n.shape(x)[2]
+        x = n.op("Slice", x, *(n.constant([one], np.int64) for one in (ends - n.shape(y)[2], ends, 2)))
+        skip = n.conv(y, 32, 1, norm=False, act=None)
+        if skips:
+            before = n.shape(skips)[2]
+            cut = (n.constant([one], np.int64) for one in (before - n.shape(y)[2], before, 2))
+            skip = n.op("Add", skip, n.op("Slice", skips, *cut))
+        x, skips = n.op("Add", x, n.conv(y, 32, 1, norm=False, act=None)), skip
+    return n.model(n.conv(n.op("Relu", skips), 256, 1, norm=False, act=None))
+
+
+def yolov3tiny(size: int) -> onnx.ModelProto:
+    """Redmon and Farhadi, "YOLOv3", 2018: tiny, with leaky activations and two heads."""
+    n, x = Network("yolov3tiny", {"image": (1, 3, size, size)}), "image"
+    for channels in (16, 32, 64, 128):
+        x = n.pool(n.act(n.conv(x, channels, act=None), "LeakyRelu"), 2, 2)
+    route = n.act(n.conv(x, 256, act=None), "LeakyRelu")
+    x = n.act(n.conv(n.pool(route, 2, 2), 512, act=None), "LeakyRelu")
+    x = n.act(n.conv(x, 256, 1, act=None), "LeakyRelu")
+    large = n.conv(n.act(n.conv(x, 512, act=None), "LeakyRelu"), 255, 1, norm=False, act=None)
+    y = n.op("Concat", n.resize(n.act(n.conv(x, 128, 1, act=None), "LeakyRelu"), 2), route, axis=1)
+    return n.model(large, n.conv(n.act(n.conv(y, 256, act=None), "LeakyRelu"), 255, 1, norm=False, act=None))
+
+
+def swin(size: int) -> onnx.ModelProto:
+    """Liu et al., "Swin Transformer", 2021: attention within windows of 4x4, which images are cut into."""
+    n = Network("swin", {"image": (1, 3, size, size)}, opset=20)
+    x = n.conv("image", 96, 4, 4, pad=0, norm=False, act=None)
+    _, width, height, columns = n.shape(x)
+    x = n.transpose(x, 0, 2, 3, 1)
+    y = n.reshape(x, 1, height // 4, 4, columns // 4, 4, width)
+    y = n.reshape(n.transpose(y, 0, 1, 3, 2, 4, 5), -1, 16, width)
+    y = _encoder(n, y, 3)
+    y = n.transpose(n.reshape(y, 1, height // 4, columns // 4, 4, 4, width), 0, 1, 3, 2, 4, 5)
+    x = n.op("Add", x, n.reshape(y, 1, height, columns, width))
+    return n.model(n.linear(n.op("ReduceMean", x, n.constant([1, 2], np.int64), keepdims=0), 100))
+
+
+def gpt(size: int) -> onnx.ModelProto:
+    """Radford et al., "Language Models are Unsupervised Multitask Learners", 2019: two layers, with a causal mask."""
+    ids = np.random.default_rng(2).integers(0, 500, (1, 24))
+    n = Network("gpt", {"ids": ids}, opset=20)
+    x = n.op("Gather", n.constant(n.random.normal(0, 1, (500, 96)), np.float32), "ids")
+    x = n.op("Add", x, n.constant(n.random.normal(0, 0.1, (1, 24, 96)), np.float32))
+    mask = np.triu(np.full((24, 24), -10.0, np.float32), 1)
+    for _ in range(2):
+        x = _encoder(n, x, 2, mask=n.constant(mask, np.float32))
+    return n.model(n.linear(_layer_norm(n, x), 500))
+
+
 def c3d(size: int) -> onnx.ModelProto:
     """Tran et al., "Learning Spatiotemporal Features", 2014: convolutions over time as well."""
     n = Network("c3d", {"clip": (1, 3, 8, size // 2, size // 2)})
@@ -434,7 +624,8 @@ ARCHITECTURES: dict[str, Callable[[int], onnx.ModelProto]] = {
     for one in (
         alexnet, vgg11, squeezenet, googlenet, resnext50, densenet121, mobilenetv1, mobilenetv3, efficientnet, mnasnet,
         shufflenetv2, regnet, unet, deeplab, yolov8n, dcgan, espcn, m5, tcn, dscnn, lstm, crnn, vit, bert, mixer,
-        convnext, c3d, autoencoder, pointnet,
+        convnext, c3d, autoencoder, pointnet, ssdlite, inceptionv3, xception, ghostnet, convmixer, hrnet,
+        efficientnetv2, wavenet, yolov3tiny, swin, gpt,
     )
 }  # fmt: skip
 """From the size of an image to a float model; what reads no image has a size of its own."""

@@ -14,12 +14,13 @@ _spec.loader.exec_module(wild)
 
 _WHOLE = {
     "alexnet", "vgg11", "googlenet", "resnext50", "mobilenetv1", "mobilenetv3", "efficientnet", "mnasnet", "regnet",
-    "unet", "m5", "tcn", "dscnn", "autoencoder",
+    "unet", "m5", "tcn", "dscnn", "autoencoder", "shufflenetv2", "yolov8n", "ssdlite", "inceptionv3", "xception",
+    "ghostnet", "convmixer", "hrnet", "efficientnetv2", "wavenet", "yolov3tiny",
 }  # fmt: skip
 """Of these nothing stays in ONNX Runtime but quantisers at the edge."""
-_LARGE = {"alexnet", "deeplab", "m5", "mixer", "regnet", "vit", "yolov8n"}
+_LARGE = {"alexnet", "deeplab", "m5", "mixer", "regnet", "swin", "vit", "yolov8n"}
 """These have nothing left of smaller images."""
-_SHARES = {"c3d": 0, "crnn": 0.9, "dcgan": 0, "deeplab": 0.7, "lstm": 0.02}
+_SHARES = {"c3d": 0, "crnn": 0.9, "lstm": 0.02}
 """Of multiply-accumulates on the machine, where it is less than 0.95."""
 _FORMS = (
     wild.QuantiserOptions(),
