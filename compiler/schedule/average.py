@@ -6,7 +6,7 @@ from itertools import groupby, product
 from npukit.compiler.arithmetic import sum_descriptor, window_border
 from npukit.compiler.ir.operations import AveragePool, GlobalAveragePool
 from npukit.compiler.limits import MAX_BLOCKS
-from npukit.compiler.schedule.builder import Builder, Region
+from npukit.compiler.schedule.builder import Builder, Placed, Region
 from npukit.compiler.schedule.window import Tile, window_region, window_tiles
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import average_window, window_counts, window_words
@@ -21,13 +21,12 @@ def schedule_average(builder: Builder, layer: AveragePool) -> None:
     counts = [window_counts(layer, axis, x, y) for axis in (0, 1)]
     for tile in window_tiles(builder, layer, layer.kernel, MAX_BLOCKS):
         region = window_region(builder, layer, layer.kernel, tile)
-        source = builder.load_tile(region, window_border(builder.graph, layer))
-        width, height = tile.columns[1] - tile.columns[0], tile.rows[1] - tile.rows[0]
-        out = Buffer(Memory.ACT, tile.count * height * width, layer.output)
+        source = builder.load_region(region, window_border(builder.graph, layer))
+        place = Region(y, builder.config.array, tile.batch, tile.blocks, tile.rows, tile.columns)
+        out = builder.result_tile(place)
         for rows, columns in product(_runs(tile.rows, counts[0]), _runs(tile.columns, counts[1])):
-            _average_run(builder, layer, tile, region, source, out, rows, columns, counts)
-        place = tile.batch, tile.blocks, tile.rows, tile.columns
-        builder.store_region(Region(y, builder.config.array, *place), out)
+            _average_run(builder, layer, tile, source, out, rows, columns, counts)
+        builder.store_result(place, out)
 
 
 def _runs(places: tuple[int, int], counts: list[int]) -> list[tuple[int, int]]:
@@ -37,26 +36,26 @@ def _runs(places: tuple[int, int], counts: list[int]) -> list[tuple[int, int]]:
 
 
 def _average_run(
-    builder: Builder, layer: AveragePool, tile: Tile, region: Region, source: Buffer, out: Buffer,
+    builder: Builder, layer: AveragePool, tile: Tile, source: Placed, out: Placed,
     rows: tuple[int, int], columns: tuple[int, int], counts: list[list[int]],
 ) -> None:  # fmt: skip
     elements = counts[0][rows[0]] * counts[1][columns[0]]
     values = sum_descriptor(builder.graph, layer, layer.kernel[0] * layer.kernel[1], elements)
     parameters = builder.parameters(f"{layer.node}, of {elements}", Operation.SUM, values, [])
-    pitch, width = region.columns, tile.columns[1] - tile.columns[0]
+    pitch = source.pitch
     row, column = rows[0] - tile.rows[0], columns[0] - tile.columns[0]
     instruction = Vector(
         operation=Operation.SUM, blocks=tile.count, height=rows[1] - rows[0], width=columns[1] - columns[0],
-        a_stride_block=region.rows * pitch if tile.count > 1 else 0,
+        a_stride_block=source.plane if tile.count > 1 else 0,
         a_stride_y=layer.strides[0] * pitch if rows[1] - rows[0] > 1 else 0,
-        out_stride_block=(tile.rows[1] - tile.rows[0]) * width, out_stride_y=width, out_stride_x=1,
+        out_stride_block=out.plane, out_stride_y=out.pitch, out_stride_x=1,
         window_height=layer.kernel[0], window_width=layer.kernel[1], window_step=layer.strides[1],
         window_stride_y=pitch if layer.kernel[0] > 1 else 0, window_stride_x=1,
     )  # fmt: skip
     builder.vector(
         instruction,
-        (Operand("a", source, row * layer.strides[0] * pitch + column * layer.strides[1]),),
-        Operand("out", out, row * width + column, write=True),
+        (source.operand("a", row * layer.strides[0] * pitch + column * layer.strides[1]),),
+        out.operand("out", row * out.pitch + column, write=True),
         parameters,
         builder.capture(layer.output, tile.batch, tile.blocks[0], rows[0], columns[0]),
     )
@@ -81,7 +80,7 @@ def schedule_global_average(builder: Builder, layer: GlobalAveragePool) -> None:
     partial = -(-height // most) * -(-width // most)
     per_tile = max(1, min(MAX_BLOCKS, words // area, config.acc_depth // partial // 2))
     for index in range(batch):
-        for blocks in builder.block_parts(-(-channels // config.array), per_tile, [layer.input]):
+        for blocks in builder.block_parts(-(-channels // config.array), per_tile, [layer.input, layer.output]):
             _average_tile(builder, layer, index, blocks, (strip, wide))
 
 
@@ -126,7 +125,7 @@ def _sum(
             builder.vector(
                 instruction,
                 (replace(source, offset=source.offset + first_y * pitch + first_x),),
-                Operand("out", out.buffer, out.offset + row * out_pitch + column, write=True),
+                replace(out, offset=out.offset + row * out_pitch + column),
                 parameters,
                 capture,
             )
@@ -141,14 +140,15 @@ def _average_tile(
     x, y = builder.tensor(layer.input), builder.tensor(layer.output)
     height, width = x.view[2:]
     count = blocks[1] - blocks[0]
-    out = Buffer(Memory.ACT, count, layer.output)
-    final = Operand("out", out, write=True)
+    part = Region(y, config.array, batch, blocks, (0, 1), (0, 1))
+    out = builder.result_tile(part)
+    final = out.operand("out", write=True)
     capture = builder.capture(layer.output, batch, blocks[0], 0, 0, rows_are_blocks=True)
 
     def finish(source: Operand, size: tuple[int, int], pitch: int, plane: int) -> None:
         values = sum_descriptor(builder.graph, layer, height * width, height * width)
         parameters = builder.parameters(layer.node, Operation.SUM, values, [])
-        _sum(builder, source, final, size, pitch, plane, 1, 1, count, Memory.ACT, parameters, capture)
+        _sum(builder, source, final, size, pitch, plane, 1, out.plane, count, Memory.ACT, parameters, capture)
 
     if height <= most and width <= most:
         placed = builder.load_region(Region(x, config.array, batch, blocks, (0, height), (0, width)), 0)
@@ -177,4 +177,4 @@ def _average_tile(
             )  # fmt: skip
             partial, size = next_partial, smaller
         finish(Operand("a", partial), size, size[1], size[0] * size[1])
-    builder.store_region(Region(y, config.array, batch, blocks, (0, 1), (0, 1)), out)
+    builder.store_result(part, out)

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -125,6 +125,10 @@ class Placed:
     plane: int
     pitch: int
     part: Box | None = None
+
+    def behind(self, words: int) -> "Placed":
+        """The tile from a word of it on."""
+        return replace(self, offset=self.offset + words)
 
     def operand(self, field: str, offset: int = 0, write: bool = False) -> Operand:
         """The tile as an operand, from a word of it on."""

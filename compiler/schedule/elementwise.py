@@ -1,16 +1,15 @@
 """Operations from words to words: two sources, lookup tables, and plain copies."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from npukit.compiler.arithmetic import elementwise_constant, elementwise_descriptor, lookup_table
 from npukit.compiler.ir.operations import Elementwise, Lookup
 from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.compiler.limits import MAX_BLOCKS
-from npukit.compiler.schedule.builder import Builder, Region, blocked_channels
-from npukit.compiler.tasks import Buffer, CaptureBox, Operand
+from npukit.compiler.schedule.builder import Builder, Placed, Region, blocked_channels
+from npukit.compiler.tasks import CaptureBox
 from npukit.compiler.tiling import elementwise_words, parts
-from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Memory, Operation, Vector
 
 __all__ = ["elementwise_tiles", "look_up", "schedule_elementwise", "schedule_lookup"]
@@ -19,9 +18,13 @@ _Range = tuple[int, int]
 _Shape = tuple[int, int, int, int]
 
 
-def elementwise_tiles(config: NpuConfig, view: _Shape) -> Iterator[tuple[int, _Range, _Range, _Range]]:
-    """(batch, blocks, rows, columns) of tiles small enough for two sources and a result, twice."""
+def elementwise_tiles(
+    builder: Builder, view: _Shape, names: Iterable[str] = ()
+) -> Iterator[tuple[int, _Range, _Range, _Range]]:
+    """(batch, blocks, rows, columns) of tiles small enough for two sources and a result, twice; `names`: of tensors of
+    which they take parts, and which may stay on chip."""
     batch, channels, height, width = view
+    config = builder.config
     most = elementwise_words(config)
     for index in range(batch):
         for columns in parts(width, most):
@@ -29,9 +32,8 @@ def elementwise_tiles(config: NpuConfig, view: _Shape) -> Iterator[tuple[int, _R
             for rows in parts(height, max(1, most // wide)):
                 area = (rows[1] - rows[0]) * wide
                 whole = rows == (0, height) and columns == (0, width)
-                for blocks in parts(
-                    -(-channels // config.array), min(MAX_BLOCKS, max(1, most // area)) if whole else 1
-                ):
+                at_once = min(MAX_BLOCKS, max(1, most // area)) if whole else 1
+                for blocks in builder.block_parts(-(-channels // config.array), at_once, names):
                     yield index, blocks, rows, columns
 
 
@@ -41,33 +43,31 @@ def schedule_elementwise(builder: Builder, layer: Elementwise) -> None:
     y = builder.tensor(layer.output)
     sources = [_source(builder, name, y) for name in layer.operands]
     operation, values = elementwise_descriptor(builder.graph, layer)
-    for batch, blocks, rows, columns in elementwise_tiles(config, y.view):
+    names = (layer.output, *builder.graph.activations(layer))
+    for batch, blocks, rows, columns in elementwise_tiles(builder, y.view, names):
         parameters = builder.parameters(layer.node, operation, values, [])
         height, width, count = rows[1] - rows[0], columns[1] - columns[0], blocks[1] - blocks[0]
         strides: dict[str, Any] = {}
-        buffers = []
+        operands = []
         for side, source in zip(("a", "b"), sources, strict=True):
             # a dimension of 1 repeats
             image = [wanted if source.view[axis] > 1 else (0, 1) for axis, wanted in ((2, rows), (3, columns))]
             index = batch if source.view[0] > 1 else 0
             region = Region(source, config.array, index, blocks, image[0], image[1])
-            buffers.append(builder.load_tile(region, 0))
-            strides[f"{side}_stride_block"] = region.rows * region.columns if count > 1 else 0
-            strides[f"{side}_stride_y"] = region.columns if source.view[2] > 1 and height > 1 else 0
+            placed = builder.load_region(region, 0)
+            operands.append(placed.operand(side))
+            strides[f"{side}_stride_block"] = placed.plane if count > 1 else 0
+            strides[f"{side}_stride_y"] = placed.pitch if source.view[2] > 1 and height > 1 else 0
             strides[f"{side}_stride_x"] = 1 if source.view[3] > 1 else 0
-        out = Buffer(Memory.ACT, count * height * width, layer.output)
+        part = Region(y, config.array, batch, blocks, rows, columns)
+        out = builder.result_tile(part)
         instruction = Vector(
             operation=operation, blocks=count, height=height, width=width, **strides,
-            out_stride_block=height * width, out_stride_y=width, out_stride_x=1,
+            out_stride_block=out.plane, out_stride_y=out.pitch, out_stride_x=1,
         )  # fmt: skip
-        builder.vector(
-            instruction,
-            (Operand("a", buffers[0]), Operand("b", buffers[1])),
-            Operand("out", out, write=True),
-            parameters,
-            builder.capture(layer.output, batch, blocks[0], rows[0], columns[0]),
-        )
-        builder.store_region(Region(y, config.array, batch, blocks, rows, columns), out)
+        capture = builder.capture(layer.output, batch, blocks[0], rows[0], columns[0])
+        builder.vector(instruction, tuple(operands), out.operand("out", write=True), parameters, capture)
+        builder.store_result(part, out)
 
 
 def _source(builder: Builder, name: str, result: Tensor) -> Tensor:
@@ -89,27 +89,25 @@ def schedule_lookup(builder: Builder, layer: Lookup) -> None:
     x, y = builder.tensor(layer.input), builder.tensor(layer.output)
     x = x.seen_as(x.storage, y.view)
     table = builder.graph.constants[layer.table]
-    for batch, blocks, rows, columns in elementwise_tiles(config, y.view):
-        source = builder.load_tile(Region(x, config.array, batch, blocks, rows, columns), 0)
-        out = Buffer(Memory.ACT, source.words, layer.output)
+    for batch, blocks, rows, columns in elementwise_tiles(builder, y.view, (layer.input, layer.output)):
+        source = builder.load_region(Region(x, config.array, batch, blocks, rows, columns), 0)
+        part = Region(y, config.array, batch, blocks, rows, columns)
+        out = builder.result_tile(part)
         capture = builder.capture(layer.output, batch, blocks[0], rows[0], columns[0])
-        shape = blocks[1] - blocks[0], rows[1] - rows[0], columns[1] - columns[0]
-        look_up(builder, table, source, out, shape, capture)
-        builder.store_region(Region(y, config.array, batch, blocks, rows, columns), out)
+        look_up(builder, table, source, out, part, capture)
+        builder.store_result(part, out)
 
 
 def look_up(
-    builder: Builder, table: Constant, source: Buffer, out: Buffer, shape: tuple[int, int, int],
-    capture: CaptureBox | None = None,
-) -> None:  # fmt: skip
-    """Look each element of `source` [blocks, rows, columns] up in a table."""
-    blocks, height, width = shape
+    builder: Builder, table: Constant, source: Placed, out: Placed, part: Region, capture: CaptureBox | None = None
+) -> None:
+    """Look each element of `source`, as many as a part of a tensor has, up in a table."""
     entries = lookup_table(table)
     name = builder.constant(f"table {entries.tobytes().hex()}", lambda: entries)
     parameters = builder.load_constant(Memory.PAR, name, name, 64 // builder.config.array, "table")
     instruction = Vector(
-        operation=Operation.TABLE, blocks=blocks, height=height, width=width,
-        a_stride_block=height * width, a_stride_y=width, a_stride_x=1,
-        out_stride_block=height * width, out_stride_y=width, out_stride_x=1,
+        operation=Operation.TABLE, blocks=part.blocks, height=part.rows, width=part.columns,
+        a_stride_block=source.plane, a_stride_y=source.pitch, a_stride_x=1,
+        out_stride_block=out.plane, out_stride_y=out.pitch, out_stride_x=1,
     )  # fmt: skip
-    builder.vector(instruction, (Operand("a", source),), Operand("out", out, write=True), parameters, capture)
+    builder.vector(instruction, (source.operand("a"),), out.operand("out", write=True), parameters, capture)

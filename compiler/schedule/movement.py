@@ -9,7 +9,7 @@ import numpy as np
 from npukit.compiler.arithmetic import border, element
 from npukit.compiler.ir.operations import Concatenation, Dilate, Pad, Repeat, Slice
 from npukit.compiler.ir.tensor import Tensor
-from npukit.compiler.schedule.builder import Builder, Region
+from npukit.compiler.schedule.builder import Builder, Placed, Region
 from npukit.compiler.schedule.elementwise import elementwise_tiles, look_up
 from npukit.compiler.tasks import Buffer, Operand
 from npukit.compiler.tiling import elementwise_words, parts
@@ -44,7 +44,7 @@ def _move(builder: Builder, layer: Pad | Slice, offset: tuple[int, int], channel
     """Result (y, x) is input (y, x) - offset, or `value` where that lies outside, from that channel on."""
     size = builder.config.array
     x, y = builder.tensor(layer.input), builder.tensor(layer.output)
-    for batch, blocks, rows, columns in elementwise_tiles(builder.config, y.view):
+    for batch, blocks, rows, columns in elementwise_tiles(builder, y.view):
         place = _shifted(rows, -offset[0]), _shifted(columns, -offset[1])
         source = builder.load_tile(Region(x, size, batch, _shifted(blocks, channel // size), *place), value)
         _store_copy(builder, source, Region(y, size, batch, blocks, rows, columns))
@@ -82,7 +82,7 @@ def schedule_concatenation(builder: Builder, layer: Concatenation) -> None:
         return
     for x, start, table in zip(sources, starts, layer.tables, strict=False):
         offset = [start if one == axis else 0 for one in range(4)]
-        for batch, blocks, rows, columns in elementwise_tiles(builder.config, x.view):
+        for batch, blocks, rows, columns in elementwise_tiles(builder, x.view):
             source = _source(builder, x, table, batch, blocks, rows, columns)
             place = (_shifted(blocks, offset[1] // size), _shifted(rows, offset[2]), _shifted(columns, offset[3]))
             _store_copy(builder, source, Region(y, size, batch + offset[0], *place))
@@ -93,17 +93,14 @@ def _source(
     columns: _Range,
 ) -> Buffer:  # fmt: skip
     """A part of an input, in the result's quantisation."""
-    loaded = builder.load_tile(Region(x, builder.config.array, batch, blocks, rows, columns), 0)
+    region = Region(x, builder.config.array, batch, blocks, rows, columns)
+    loaded = builder.load_tile(region, 0)
     if table is None:
         return loaded
     out = Buffer(Memory.ACT, loaded.words, x.name)
-    look_up(
-        builder,
-        builder.graph.constants[table],
-        loaded,
-        out,
-        (blocks[1] - blocks[0], rows[1] - rows[0], columns[1] - columns[0]),
-    )
+    plane, pitch = region.rows * region.pitch, region.pitch
+    source, result = (Placed(one, 0, plane, pitch) for one in (loaded, out))
+    look_up(builder, builder.graph.constants[table], source, result, region)
     return out
 
 

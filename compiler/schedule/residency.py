@@ -5,7 +5,17 @@ from dataclasses import dataclass
 
 from npukit.compiler.arithmetic import window_border
 from npukit.compiler.ir.graph import Graph
-from npukit.compiler.ir.operations import Convolution, Elementwise, GlobalAveragePool, TensorOperation
+from npukit.compiler.ir.operations import (
+    AveragePool,
+    Convolution,
+    DepthwiseConvolution,
+    Elementwise,
+    GlobalAveragePool,
+    Lookup,
+    MaxPool,
+    TensorOperation,
+    Window,
+)
 from npukit.compiler.ir.tensor import Tensor
 from npukit.compiler.limits import MAX_STRIDE
 from npukit.compiler.tasks import Buffer
@@ -75,10 +85,8 @@ def choose_residents(config: NpuConfig, graph: Graph, room: list[float]) -> dict
     readers, outside = graph.readers(), graph.outside()
     candidates = []
     for unit in units:
-        operations = [graph.operations[number] for number in unit]
-        last = operations[-1]
-        maker = operations[-2] if len(operations) > 1 and isinstance(last, Elementwise) else last
-        if not isinstance(maker, Convolution) or maker.groups > 1:
+        last = graph.operations[unit[-1]]
+        if not isinstance(last, _MAKERS) or any(_grouped(graph.operations[number]) for number in unit):
             continue
         tensor = graph.tensors[last.output]
         users = readers.get(tensor.name, [])
@@ -102,17 +110,25 @@ def choose_residents(config: NpuConfig, graph: Graph, room: list[float]) -> dict
     return found
 
 
+_MAKERS = (
+    Convolution, DepthwiseConvolution, Elementwise, Lookup, MaxPool, AveragePool, GlobalAveragePool,
+)  # fmt: skip
+"""Operations whose schedules leave a result where it is to stay, and read what stays."""
+
+
+def _grouped(operation: TensorOperation) -> bool:
+    return isinstance(operation, Convolution) and operation.groups > 1
+
+
 def _reads(graph: Graph, number: int, tensor: Tensor, unit: Sequence[int]) -> bool:
     """Whether an operation of a unit can read a tensor where it stays."""
     operation = graph.operations[number]
     sources = [graph.tensors[name] for name in graph.activations(operation)]
     if any(source.view != tensor.view for source in sources if source.storage == tensor.name):
         return False
-    if isinstance(operation, GlobalAveragePool):
-        return True
     if isinstance(operation, Elementwise):
-        return len(unit) > 1
-    return isinstance(operation, Convolution) and operation.groups == 1 and unit[0] == number
+        return True
+    return isinstance(operation, _MAKERS) and not _grouped(operation) and unit[0] == number
 
 
 def _place(config: NpuConfig, graph: Graph, tensor: Tensor, users: list[TensorOperation]) -> Resident | None:
@@ -121,7 +137,7 @@ def _place(config: NpuConfig, graph: Graph, tensor: Tensor, users: list[TensorOp
     border = [0, 0, 0, 0]
     values = set()
     for layer in users:
-        if not isinstance(layer, Convolution):
+        if not isinstance(layer, Convolution | DepthwiseConvolution | MaxPool | AveragePool):
             continue
         wanted = _border(graph.kernel(layer), layer, tensor.view, graph.tensors[layer.output].view)
         if any(wanted):
@@ -147,7 +163,7 @@ def _place(config: NpuConfig, graph: Graph, tensor: Tensor, users: list[TensorOp
 
 
 def _border(
-    kernel: tuple[int, int], layer: Convolution, source: Sequence[int], result: Sequence[int]
+    kernel: tuple[int, int], layer: Window, source: Sequence[int], result: Sequence[int]
 ) -> tuple[int, int, int, int]:
     """Rows and columns around an image that a convolution looks at: top, left, bottom, right."""
     after = []

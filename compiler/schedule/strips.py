@@ -184,7 +184,7 @@ class _Strips:
         for batch in range(self.e.view[0]):
             for rows in parts(self.y.view[2], self.chain.rows):
                 strip: list[tuple[_Range, Buffer]] = []
-                for number, blocks in enumerate(parts(self.piece.out_blocks, self.chain.blocks)):
+                for number, blocks in enumerate(self._block_parts()):
                     strip.append((blocks, self._part(batch, rows, blocks)))
                     if waiting is not None and number + 1 >= _BEHIND:
                         _finish(waiting)
@@ -194,6 +194,11 @@ class _Strips:
                 waiting = self._product(batch, rows, strip) if self.chain.product is not None else None
         if waiting is not None:
             _finish(waiting)
+
+    def _block_parts(self) -> list[_Range]:
+        """Channel blocks of the second layer that are computed at once."""
+        names = () if self.chain.product is not None else (self.window.output,)
+        return self.builder.block_parts(self.piece.out_blocks, self.chain.blocks, names)
 
     def _part(self, batch: int, rows: _Range, blocks: _Range) -> Buffer:
         """Some channel blocks of a strip of the second layer: their buffer, which is stored if nothing follows."""
@@ -217,10 +222,16 @@ class _Strips:
                 compute_tile(builder, self.piece, self.tiling, batch, target, place, (0, self.columns), where)
         builder = self.builder.of(chain.window)
         tile = Tile(batch, blocks, rows, (0, self.y.view[3]))
-        out = window_tasks(builder, window, kernel, tile, between.buffer, (tall, chain.wide))
+        part = Region(self.y, builder.config.array, batch, blocks, rows, tile.columns)
+        source = Placed(between.buffer, 0, plane, chain.wide)
         if chain.product is None:
-            builder.store_region(Region(self.y, builder.config.array, batch, blocks, rows, tile.columns), out)
-        return out
+            out = builder.result_tile(part)
+            window_tasks(builder, window, kernel, tile, source, out)
+            builder.store_result(part, out)
+        else:
+            out = Placed(Buffer(Memory.ACT, part.words, part.tensor), 0, part.rows * part.pitch, part.pitch)
+            window_tasks(builder, window, kernel, tile, source, out)
+        return out.buffer
 
     def _border(self, between: _Between, tall: int, top: int, bottom: int) -> None:
         """Make the border of a buffer's blocks what the second layer expects around an image: of all of them, for the

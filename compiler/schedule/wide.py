@@ -4,11 +4,13 @@ The channel blocks that have such weights are computed by the array, as a convol
 each tap, and what exceeds 8 bits is added in another pass over the taps where there is some.
 """
 
+from dataclasses import replace
+
 import numpy as np
 from npukit.compiler.arithmetic import weights_of
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import DepthwiseConvolution
-from npukit.compiler.schedule.builder import Builder
+from npukit.compiler.schedule.builder import Builder, Placed
 from npukit.compiler.schedule.conv import requantize_parameters, summands, weight_tiles
 from npukit.compiler.tasks import Buffer, Operand
 from npukit.compiler.tiling import parts
@@ -31,7 +33,7 @@ def wide_blocks(graph: Graph, layer: DepthwiseConvolution, size: int) -> frozens
 
 def schedule_wide_block(
     builder: Builder, layer: DepthwiseConvolution, batch: int, block: int, rows: _Range, columns: _Range,
-    source: Operand, pitch: int, out: Operand,
+    source: Placed, out: Placed,
 ) -> None:  # fmt: skip
     """Emit the tasks of a block of a tile.
 
@@ -39,8 +41,7 @@ def schedule_wide_block(
         builder: which they are emitted to.
         layer: the convolution.
         batch, block, rows, columns: which part of its result.
-        source: of the tile's windows in this block.
-        pitch: words from one row of them to the next.
+        source: where the tile's windows in this block begin.
         out: where the part begins.
     """
     depth, width = builder.config.acc_depth, columns[1] - columns[0]
@@ -50,13 +51,13 @@ def schedule_wide_block(
         for down in parts(rows[1] - rows[0], max(1, depth // wide)):
             tall = down[1] - down[0]
             acc = Buffer(Memory.ACC, tall * wide, layer.output)
-            first = source.offset + down[0] * layer.strides[0] * pitch + across[0] * layer.strides[1]
-            _sum(builder, layer, block, (tall, wide), Operand("act", source.buffer, first), pitch, acc)
+            first = down[0] * layer.strides[0] * source.pitch + across[0] * layer.strides[1]
+            _sum(builder, layer, block, (tall, wide), source.operand("act", first), source.pitch, acc)
             instruction = Vector(
                 operation=Operation.REQUANTIZE, height=tall, width=wide, a_memory=Memory.ACC, a_stride_y=wide,
-                a_stride_x=1, out_stride_y=width, out_stride_x=1,
+                a_stride_x=1, out_stride_y=out.pitch, out_stride_x=1,
             )  # fmt: skip
-            place = Operand("out", out.buffer, out.offset + down[0] * width + across[0], write=True)
+            place = out.operand("out", down[0] * out.pitch + across[0], write=True)
             capture = builder.capture(layer.output, batch, block, rows[0] + down[0], columns[0] + across[0])
             builder.vector(instruction, (Operand("a", acc),), place, parameters, capture)
 
@@ -90,7 +91,7 @@ def _sum(
                 acc_stride_y=wide, acc_stride_x=1,
             )  # fmt: skip
             start = source.offset + row * dilations[0] * pitch + column * dilations[1]
-            builder.matrix(instruction, Operand("act", source.buffer, start), Operand("wgt", wgt), acc)
+            builder.matrix(instruction, replace(source, offset=start), Operand("wgt", wgt), acc)
 
 
 def _tiles(graph: Graph, layer: DepthwiseConvolution, block: int, lanes: int) -> list[NDArray]:

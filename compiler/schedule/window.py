@@ -8,13 +8,13 @@ from math import gcd
 from npukit.compiler.arithmetic import requantize_descriptor, weights_of, window_border
 from npukit.compiler.ir.operations import AveragePool, DepthwiseConvolution, MaxPool
 from npukit.compiler.limits import MAX_BLOCKS, MAX_COLUMNS, MAX_ROWS, MAX_STEP
-from npukit.compiler.schedule.builder import Builder, Region, blocked_channels
+from npukit.compiler.schedule.builder import Builder, Placed, Region, blocked_channels
 from npukit.compiler.schedule.conv import summands
 from npukit.compiler.schedule.wide import schedule_wide_block, wide_blocks
-from npukit.compiler.tasks import Buffer, Operand
+from npukit.compiler.tasks import Buffer
 from npukit.compiler.tiling import depthwise_blocks, parts, window_words
 from npukit.isa.descriptors import pack_taps
-from npukit.isa.instructions import Memory, Operation, Vector
+from npukit.isa.instructions import Operation, Vector
 
 __all__ = [
     "Tile",
@@ -105,7 +105,8 @@ def window_tiles(builder: Builder, layer: WindowLayer, kernel: tuple[int, int], 
     )
     plane = reach(rows_most, 0) * reach(columns_most, 1)
     for index in range(batch):
-        for blocks in parts(-(-channels // config.array), min(MAX_BLOCKS, most_blocks, max(1, most // plane))):
+        at_once = min(MAX_BLOCKS, most_blocks, max(1, most // plane))
+        for blocks in builder.block_parts(-(-channels // config.array), at_once, (layer.input, layer.output)):
             for rows in parts(height, rows_most):
                 for columns in parts(width, columns_most):
                     yield Tile(index, blocks, rows, columns)
@@ -132,54 +133,45 @@ def _window(
     builder: Builder, layer: MaxPool | DepthwiseConvolution, kernel: tuple[int, int], tile: Tile
 ) -> None:  # fmt: skip
     region = window_region(builder, layer, kernel, tile)
-    source = builder.load_tile(region, window_border(builder.graph, layer))
-    size = region.rows, region.columns
-    out = window_tasks(builder, layer, kernel, tile, source, size)
+    source = builder.load_region(region, window_border(builder.graph, layer))
     place = Region(builder.tensor(layer.output), builder.config.array, tile.batch, tile.blocks, tile.rows, tile.columns)
-    builder.store_region(place, out)
+    out = builder.result_tile(place)
+    window_tasks(builder, layer, kernel, tile, source, out)
+    builder.store_result(place, out)
 
 
 def window_tasks(
-    builder: Builder, layer: MaxPool | DepthwiseConvolution, kernel: tuple[int, int], tile: Tile, source: Buffer,
-    size: tuple[int, int],
-) -> Buffer:  # fmt: skip
-    """Emit a tile's tasks, without those that store it; `source` holds its windows, `size` rows and columns of a block.
-
-    Returns:
-        The buffer with the result [block][row][column].
-    """
-    height, width = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
-    out = Buffer(Memory.ACT, tile.count * height * width, layer.output)
+    builder: Builder, layer: MaxPool | DepthwiseConvolution, kernel: tuple[int, int], tile: Tile, source: Placed,
+    out: Placed,
+) -> None:  # fmt: skip
+    """Emit a tile's tasks, without those that store it, from where its windows lie to where its result is to be."""
     wide: frozenset[int] = frozenset()
     if isinstance(layer, DepthwiseConvolution):
         wide = wide_blocks(builder.graph, layer, builder.config.array)
     for is_wide, run in groupby(range(*tile.blocks), wide.__contains__):
         blocks = [*run]
         first = blocks[0] - tile.blocks[0]
-        begin = Operand("a", source, first * size[0] * size[1])
-        end = Operand("out", out, first * height * width, write=True)
+        begin, end = source.behind(first * source.plane), out.behind(first * out.plane)
         if not is_wide:
             part = replace(tile, blocks=(blocks[0], blocks[-1] + 1))
-            _vector_tasks(builder, layer, kernel, part, begin, size, end)
+            _vector_tasks(builder, layer, kernel, part, begin, end)
             continue
         assert isinstance(layer, DepthwiseConvolution)
         for number, block in enumerate(blocks):
-            a = replace(begin, offset=begin.offset + number * size[0] * size[1])
-            result = replace(end, offset=end.offset + number * height * width)
-            schedule_wide_block(builder, layer, tile.batch, block, tile.rows, tile.columns, a, size[1], result)
-    return out
+            a, result = begin.behind(number * source.plane), end.behind(number * out.plane)
+            schedule_wide_block(builder, layer, tile.batch, block, tile.rows, tile.columns, a, result)
 
 
 def _vector_tasks(
-    builder: Builder, layer: MaxPool | DepthwiseConvolution, kernel: tuple[int, int], tile: Tile, source: Operand,
-    size: tuple[int, int], out: Operand,
+    builder: Builder, layer: MaxPool | DepthwiseConvolution, kernel: tuple[int, int], tile: Tile, source: Placed,
+    out: Placed,
 ) -> None:  # fmt: skip
     """Emit VECTOR's tasks for blocks of a tile, which begin at `source` and `out`."""
     parameters, operation = None, Operation.MAX
     if isinstance(layer, DepthwiseConvolution):
         parameters, operation = _depthwise_parameters(builder, layer, tile.blocks), Operation.DEPTHWISE
     height, width, count = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0], tile.count
-    plane, pitch = size[0] * size[1], size[1]
+    plane, pitch = source.plane, source.pitch
     phases, step = _phases(layer.strides[1], layer.dilations[1], width)
     for phase in range(phases):
         instruction = Vector(
@@ -189,8 +181,8 @@ def _vector_tasks(
             width=-(-(width - phase) // phases),
             a_stride_block=plane if count > 1 else 0,
             a_stride_y=layer.strides[0] * pitch if height > 1 else 0,
-            out_stride_block=height * width,
-            out_stride_y=width,
+            out_stride_block=out.plane,
+            out_stride_y=out.pitch,
             out_stride_x=phases,
             window_height=kernel[0],
             window_width=kernel[1],
@@ -201,8 +193,8 @@ def _vector_tasks(
         place = tile.batch, tile.blocks[0], tile.rows[0], tile.columns[0] + phase
         builder.vector(
             instruction,
-            (replace(source, offset=source.offset + phase * layer.strides[1]),),
-            replace(out, offset=out.offset + phase),
+            (source.operand("a", phase * layer.strides[1]),),
+            out.operand("out", phase, write=True),
             parameters,
             builder.capture(layer.output, *place, step_x=phases),
         )

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import prod
 
+import numpy as np
 import pytest
 from npukit.compiler import strategy
 from npukit.compiler.cost import CostModel
@@ -96,7 +97,7 @@ def test_blocks_of_mobilenets(graphs) -> None:
 
 
 def test_what_does_not_stay(graphs) -> None:
-    """Outputs, what a pool or a grouped convolution reads, and readers that pad with different values."""
+    """Outputs, what a Pad or a grouped convolution reads, and readers that pad with different values."""
     graph = graphs.Graph(seed=5)
     x = graph.conv(graph.input((1, 4, 6, 6)), 8, 1)
     graph.output(x)
@@ -104,8 +105,11 @@ def test_what_does_not_stay(graphs) -> None:
     y = graph.conv(graph.conv(x, 8, 1), 8, 3, group=2)
     graph.output(y)
     z = graph.conv(x, 8, 1)
-    graph.output(graph.maxpool(z, 2))
+    graph.output(graph.moved("Pad", z, [np.array([0, 0, 1, 0, 0, 0, 0, 2])]))
     graph.output(graph.conv(z, 4, 1))
+    w = graph.conv(x, 8, 1)
+    graph.output(graph.maxpool(w, 3, pads=[1] * 4))
+    graph.output(graph.conv(w, 4, 3, pads=[1] * 4))
     model = graph.model()
     session, _ = graphs.agree(model, SMALL)
     assert session.compilation is not None
@@ -166,3 +170,29 @@ def test_accumulators_deeper_than_banks(graphs, depths: tuple[int, int]) -> None
     x = graph.conv(x, 32, 3, group=32, pads=[1] * 4)
     graph.output(graph.conv(x, 64, 1))
     graphs.agree(graph.model(), replace(PRESETS["int8-16x16"], act_depth=depths[0], act_banks=16, acc_depth=depths[1]))
+
+
+@pytest.mark.parametrize("config", ["int8-4x4", "int8-16x16"])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_squeeze_and_excite(graphs, config: str, batch: int) -> None:
+    """Windows, means, gates and their products stay, with the borders that readers want."""
+    graph = graphs.Graph(seed=batch)
+    x = graph.conv(graph.input((batch, 12, 9, 8)), 20, 1, relu=True)
+    x = graph.conv(x, 20, 5, pads=[2] * 4, group=20, relu=True)
+    gate = graph.conv(graph.conv(graph.global_average(x), 6, 1, relu=True), 20, 1)
+    y = graph.mul(x, graph.unary("Sigmoid", gate, 0.004))
+    y = graph.unary("HardSwish", graph.conv(y, 10, 1))
+    z = graph.conv(y, 10, 3, strides=[2, 2], pads=[1] * 4, group=10)
+    graph.output(graph.add(z, graph.conv(z, 10, 3, pads=[1] * 4)))
+    if batch == 1:
+        agree_and_stay(graphs, graph, PRESETS[config])
+    else:  # a mean has one place in each image, and what comes of all of them is seen as one
+        graphs.agree(graph.model(), config)
+
+
+def test_pools_stay(graphs) -> None:
+    graph = graphs.Graph(seed=9)
+    x = graph.conv(graph.input((1, 9, 12, 12)), 11, 3, pads=[1] * 4)
+    y = graph.average(graph.maxpool(x, 2, strides=[2, 2]), (3, 3), x.scale * 0.71, pads=[1] * 4)
+    graph.output(graph.conv(y, 7, 3, pads=[1] * 4))
+    agree_and_stay(graphs, graph, PRESETS["int8-4x4"])

@@ -22,6 +22,8 @@ _OF_IMAGES = frozenset(
     "SpaceToDepth Upsample".split()
 )
 _OF_ROWS = frozenset("Gemm MatMul QGemm QLinearMatMul".split())
+_WEIGHTS = {"QGemm": 3, "QLinearMatMul": 3}
+"""Which input of a product the weights are, where they are not the second."""
 _OF_ELEMENTS = (
     ONE_INPUT
     | MORE_INPUTS
@@ -46,22 +48,30 @@ def assign_channel_axes(graph: ir.Graph) -> None:
     for node in nodes:
         for value, axis in _wanted(node):
             axes.setdefault(value, axis)
-    _spread(nodes, axes, _WITHIN)
-    _spread(nodes, axes, {**_WITHIN, **_ACROSS})
+    # a convolution keeps its result as it is; what else a value is made by may be on the host, which lays it out in any
+    # way, so that behind changes of order what readers want comes first
+    _spread(nodes, axes, _WITHIN, (True, False))
+    _spread(nodes, axes, {**_WITHIN, **_ACROSS}, (False, True))
     for value, axis in axes.items():
         value.meta[_KEY] = axis
 
 
-def _spread(nodes: Sequence[ir.Node], axes: _Axes, moves: Mapping[str, _Move]) -> None:
-    """Hand on what is known, until nothing more comes of it. What readers want comes first: what a value is made by may
-    be on the host, which lays it out in any way."""
+def _spread(nodes: Sequence[ir.Node], axes: _Axes, moves: Mapping[str, _Move], directions: tuple[bool, bool]) -> None:
+    """Hand on what is known, forwards and backwards in that order, until nothing more comes of it."""
     known = -1
     while known < len(axes):
         known = len(axes)
-        for node in reversed(nodes):
-            _hand_on(node, axes, moves, forwards=False)
-        for node in nodes:
-            _hand_on(node, axes, moves, forwards=True)
+        for forwards in directions:
+            for node in nodes if forwards else reversed(nodes):
+                _hand_on(node, axes, moves, forwards)
+
+
+def _is_constant(value: ir.Value | None) -> bool:
+    """Whether a value is a constant, or numbers that a constant stands for."""
+    if value is None or value.const_value is not None:
+        return True
+    node = value.producer()
+    return node is not None and node.op_type == "DequantizeLinear" and _is_constant(node.inputs[0])
 
 
 def _activations(node: ir.Node) -> Iterator[ir.Value]:
@@ -81,7 +91,7 @@ def _wanted(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
         for value in (*[*_activations(node)][:1], *node.outputs[:1]):
             if len(_shape(value)) >= 3:
                 yield value, 1
-    elif node.op_type in _OF_ROWS:
+    elif node.op_type in _OF_ROWS and _is_constant(node.inputs[_WEIGHTS.get(node.op_type, 1)]):
         for value in (*[*_activations(node)][:1], *node.outputs[:1]):
             if _shape(value):
                 yield value, len(_shape(value)) - 1

@@ -31,6 +31,7 @@ __all__ = [
     "Produced",
     "Refused",
     "Window",
+    "check_channels",
     "check_image",
     "float_tensor",
     "graphs_of",
@@ -341,6 +342,7 @@ def window_of(node: ir.Node, x: Tensor, y: Tensor, kernel: Sequence[int]) -> Win
         Refused: for attributes out of range, or where ONNX's shape inference sees another result than they give.
     """
     check_image(x, operator_of(node))
+    check_channels(y, operator_of(node))
     size, out = x.view[2:], y.view[2:]
     axes = len(x.shape) - 2
     kernel = window_attribute("kernel_shape", kernel, axes, 1)
@@ -381,8 +383,16 @@ def check_image(x: Tensor, op: str, any_channels: bool = False) -> None:
     """
     if len(x.shape) not in (3, 4):
         raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {op} needs 4 (NCHW) or 3 (NCW)")
-    if x.channel_axis != 1 and not any_channels:
-        raise Refused(f"words of {x.name} hold what lies along its axis {x.channel_axis}; {op} needs channels along 1")
+    if not any_channels:
+        check_channels(x, op)
+
+
+def check_channels(tensor: Tensor, op: str) -> None:
+    """Refuse an operator on images whose input or result has its channels elsewhere than along the second dimension."""
+    if tensor.channel_axis != 1:
+        raise Refused(
+            f"words of {tensor.name} hold what lies along its axis {tensor.channel_axis}; {op} needs channels along 1"
+        )
 
 
 def window_attribute(

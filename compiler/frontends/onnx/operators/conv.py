@@ -9,6 +9,7 @@ from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.operators.base import (
     Context,
     Match,
+    check_channels,
     check_image,
     match_of,
     produced,
@@ -149,6 +150,7 @@ def match_conv_transpose(context: Context, node: ir.Node) -> Match:
     own = kernel[4 - len(x.shape) :]
     if list(node.attributes.get_ints("kernel_shape") or own) != own:
         raise Refused(f"its kernel_shape is not that of its weights, {list(weights.tensor.shape)}")
+    check_channels(result.tensor, "ConvTranspose")
     strides, pads, dilations = _transposed_window(node, x, result.tensor, kernel)
     operation = TransposedConvolution(
         output=result.tensor.name, sources=sources_of(result.nodes), input=x.name, weights=weights.tensor.name,

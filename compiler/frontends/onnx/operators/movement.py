@@ -8,6 +8,7 @@ from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.operators.base import (
     Context,
     Match,
+    check_channels,
     check_image,
     match_of,
     match_of_moved,
@@ -193,6 +194,7 @@ def match_resize(context: Context, node: ir.Node) -> Match:
     check_image(x, node.op_type)
     result = produced(context, node, clamp=False)
     y = result.tensor
+    check_channels(y, node.op_type)
     mode = node.attributes.get_string("mode", "nearest")
     if mode != "nearest":
         raise Refused(f"mode is {mode}; nearest is supported")

@@ -5,6 +5,7 @@ from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.operators.base import (
     Context,
     Match,
+    check_channels,
     check_image,
     match_of,
     match_of_moved,
@@ -53,6 +54,7 @@ def match_global_average(context: Context, node: ir.Node) -> Match:
     value, x = source(context, operands_of_node(node)[0])
     check_image(x, "GlobalAveragePool")
     result = produced(context, node, ("QLinearGlobalAveragePool",))
+    check_channels(result.tensor, "GlobalAveragePool")
     operation = GlobalAveragePool(
         output=result.tensor.name, sources=sources_of(result.nodes), input=x.name, limits=result.limits
     )
