@@ -1,14 +1,15 @@
 """fuse: which operations are computed together, part by part, so that what is between them never leaves the chip.
 
-An addition, or a product of two tensors, with the convolution whose result it takes. A convolution with the depthwise
-convolution or the maximum that reads it, and often with the 1x1 convolution that follows: the blocks of MobileNets.
+An addition, a product of two tensors, or a table, with the convolution whose result it takes. A convolution with the
+depthwise convolution or the maximum that reads it, and often with the 1x1 convolution that follows: the blocks of
+MobileNets.
 """
 
 from dataclasses import dataclass, replace
 from math import prod
 
 from npukit.compiler.ir.graph import Graph
-from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, Elementwise, MaxPool
+from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, Elementwise, Lookup, MaxPool
 from npukit.compiler.ir.verify import verify_graph
 from npukit.compiler.pass_base import Pass
 from npukit.compiler.schedule.strips import Chain, plan_chain
@@ -30,19 +31,19 @@ class FusePass(Pass[Graph, Graph]):
         """The same operations, in groups."""
         if not self.enabled:
             return replace(graph, groups=())
-        additions = _additions(graph)
-        chains = _chains(self.config, graph, additions)
+        followers = _followers(graph)
+        chains = _chains(self.config, graph, followers)
         groups = []
         taken = {number for chain in chains.values() for number in (chain.window, chain.product)}
         for number in range(len(graph.operations)):
             chain = chains.get(number)
-            if number in taken or chain is None and number not in additions:
+            if number in taken or chain is None and number not in followers:
                 continue
             members = [number] if chain is None else [number, chain.window]
             if chain is not None and chain.product is not None:
                 members.append(chain.product)
-            if members[-1] in additions:
-                members.append(additions[members[-1]])
+            if members[-1] in followers:
+                members.append(followers[members[-1]])
             groups.append(tuple(graph.operations[one].output for one in members))
         return replace(graph, groups=tuple(groups))
 
@@ -51,35 +52,38 @@ class FusePass(Pass[Graph, Graph]):
         verify_graph(made)
 
 
-def _additions(graph: Graph) -> dict[int, int]:
-    """Number of a convolution -> number of the addition, or product, that follows it and takes its result at once.
+def _followers(graph: Graph) -> dict[int, int]:
+    """Number of an operation -> number of the one that takes its result at once, and alone.
 
-    The convolution is the later one of the two sources' layers, and nothing else reads its result.
+    An addition, or a product of two tensors, follows a convolution, the later one of its two sources' layers; a table
+    follows that, a depthwise convolution, or a maximum.
     """
     made, readers, outside = graph.makers(), graph.readers(), graph.outside()
     found: dict[int, int] = {}
     for number, layer in enumerate(graph.operations):
-        if not isinstance(layer, Elementwise) or not graph.constants.keys().isdisjoint(layer.operands):
+        if isinstance(layer, Lookup):
+            kinds, sources = (Convolution, DepthwiseConvolution, MaxPool), (layer.input,)
+        elif isinstance(layer, Elementwise) and graph.constants.keys().isdisjoint(layer.operands):
+            kinds, sources = (Convolution,), layer.operands
+            if len({graph.tensors[name].storage for name in sources}) < 2:
+                continue
+        else:
             continue
-        if any(graph.tensors[name].folded is not None for name in layer.operands):
+        if any(graph.tensors[name].folded is not None for name in sources):
             continue
-        if any(graph.tensors[name].view != graph.tensors[layer.output].view for name in layer.operands):
-            continue
-        if len({graph.tensors[name].storage for name in layer.operands}) < 2:
-            continue
-        last = max(made.get(graph.tensors[name].storage, -1) for name in layer.operands)
-        if last < 0 or not isinstance(graph.operations[last], Convolution):
+        last = max(made.get(graph.tensors[name].storage, -1) for name in sources)
+        if last < 0 or not isinstance(graph.operations[last], kinds):
             continue
         result = graph.operations[last].output
-        if graph.tensors[result].view != graph.tensors[layer.output].view:
+        if any(graph.tensors[name].view != graph.tensors[layer.output].view for name in (result, *sources)):
             continue
         if len(readers[result]) == 1 and result not in outside:
             found[last] = number
     return found
 
 
-def _chains(config: NpuConfig, graph: Graph, additions: dict[int, int]) -> dict[int, Chain]:
-    """The chains of a graph, by their first layer's number; `additions`: see `_additions`."""
+def _chains(config: NpuConfig, graph: Graph, followers: dict[int, int]) -> dict[int, Chain]:
+    """The chains of a graph, by their first layer's number; `followers`: see `_followers`."""
     made, readers, outside = graph.makers(), graph.readers(), graph.outside()
     found: dict[int, Chain] = {}
     for number, layer in enumerate(graph.operations):
@@ -99,8 +103,8 @@ def _chains(config: NpuConfig, graph: Graph, additions: dict[int, int]) -> dict[
         following = readers.get(layer.output, [])
         chain = None
         if len(following) == 1 and layer.output not in outside and _is_product(graph, following[0], number):
-            addition = additions.get(following[0])
-            added = graph.operations[addition].operands if addition is not None else ()
+            follower = followers.get(following[0])
+            added = graph.activations(graph.operations[follower]) if follower is not None else ()
             result = graph.operations[following[0]].output
             # what is added must be there before the chain begins
             if all(made.get(graph.tensors[one].storage, -1) < first for one in added if one != result):

@@ -1,16 +1,25 @@
 """schedule: operations, alone or in groups, become tasks in program order, tiled to fit on chip."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from npukit.compiler.cost import CostModel
 from npukit.compiler.ir.graph import Graph
-from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, Elementwise, MaxPool
+from npukit.compiler.ir.operations import (
+    Convolution,
+    DepthwiseConvolution,
+    Elementwise,
+    Lookup,
+    MaxPool,
+    TensorOperation,
+)
 from npukit.compiler.pass_base import Pass
 from npukit.compiler.schedule import SCHEDULERS, Builder
 from npukit.compiler.schedule.conv import schedule_convolution
 from npukit.compiler.schedule.residency import choose_residents
 from npukit.compiler.schedule.strips import Chain, plan_chain, schedule_chain
+from npukit.compiler.schedule.window import schedule_depthwise, schedule_maxpool
 from npukit.compiler.tasks import Plan
 from npukit.compiler.tiling import ConvShape, ConvTiling
 from npukit.compiler.verify import verify_plan
@@ -18,6 +27,11 @@ from npukit.isa.config import NpuConfig
 
 __all__ = ["SchedulePass"]
 
+_WITH_FOLLOWERS: Mapping[type[TensorOperation], Callable[[Builder, Any, int], None]] = {
+    Convolution: schedule_convolution,
+    DepthwiseConvolution: schedule_depthwise,
+    MaxPool: schedule_maxpool,
+}
 _MOST = 0.9
 """Share of ACT for a chain's buffers and for the tensors that stay meanwhile."""
 
@@ -50,10 +64,10 @@ class SchedulePass(Pass[Graph, Plan]):
         for unit in units:
             layer = graph.operations[unit.first]
             if unit.chain is not None:
-                schedule_chain(whole, unit.chain, unit.addition)
-            elif unit.addition is not None:
-                assert isinstance(layer, Convolution)
-                schedule_convolution(whole.of(unit.first), layer, unit.addition)
+                schedule_chain(whole, unit.chain, unit.follower)
+            elif unit.follower is not None:
+                schedule = _WITH_FOLLOWERS[type(layer)]
+                schedule(whole.of(unit.first), layer, unit.follower)
             else:
                 SCHEDULERS[type(layer)](whole.of(unit.first), layer)
         return whole.plan
@@ -65,20 +79,20 @@ class SchedulePass(Pass[Graph, Plan]):
 
 @dataclass(frozen=True)
 class _Unit:
-    """Operations that are computed together: a chain, or one that may have an addition of its result behind it."""
+    """Operations that are computed together: a chain, or one, that may have one behind it that takes its result."""
 
     first: int
     chain: Chain | None
-    addition: int | None
+    follower: int | None
 
     @classmethod
     def of(cls, config: NpuConfig, graph: Graph, numbers: tuple[int, ...]) -> "_Unit":
         first, *others = numbers
-        addition = others.pop() if others and isinstance(graph.operations[others[-1]], Elementwise) else None
+        follower = others.pop() if others and isinstance(graph.operations[others[-1]], Elementwise | Lookup) else None
         if not others:
-            return cls(first, None, addition)
+            return cls(first, None, follower)
         window, *products = others
         assert isinstance(graph.operations[window], DepthwiseConvolution | MaxPool)
         chain = plan_chain(config, graph, first, window, products[0] if products else None)
         assert chain is not None, numbers
-        return cls(first, chain, addition)
+        return cls(first, chain, follower)

@@ -10,7 +10,7 @@ from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution
 from npukit.compiler.limits import MAX_KERNEL
 from npukit.compiler.schedule.builder import Builder, Placed, Region
-from npukit.compiler.schedule.fusion import add_in_place_of_store, kept_together
+from npukit.compiler.schedule.fusion import kept_together, take_in_place_of_store
 from npukit.compiler.tasks import Buffer, Operand
 from npukit.compiler.tiling import ConvShape, ConvTiling, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
@@ -98,19 +98,19 @@ def pieces(graph: Graph, layer: Convolution, size: int) -> Iterator[Piece]:
         yield Piece(layer, number, first_in, blocks[0], tiles)
 
 
-def schedule_convolution(builder: Builder, layer: Convolution, addition: int | None = None) -> None:
+def schedule_convolution(builder: Builder, layer: Convolution, follower: int | None = None) -> None:
     """Emit a convolution's tasks, and those of the layer of that number, which takes its result at once."""
     whole = ConvShape.of(builder.config, builder.graph, layer)
     for piece in pieces(builder.graph, layer, builder.config.array):
         tiling = builder.tiling(replace(whole, in_blocks=piece.in_blocks, out_blocks=piece.out_blocks))
-        together = kept_together(builder, layer.output, addition)
+        together = kept_together(builder, layer.output, follower)
         groups = builder.block_parts(piece.out_blocks, tiling.blocks, together, piece.first_out)
         for batch, group, rows, columns in _tiles(tiling.shape, tiling, groups):
             part, out = compute_tile(builder, piece, tiling, batch, group, rows, columns)
-            if addition is None:
+            if follower is None:
                 builder.store_result(part, out)
                 continue
-            add_in_place_of_store(builder, addition, layer.output, part, out)
+            take_in_place_of_store(builder, follower, layer.output, part, out)
 
 
 def _tiles(shape: ConvShape, tiling: ConvTiling, groups: list[_Range]) -> Iterator[tuple[int, _Range, _Range, _Range]]:

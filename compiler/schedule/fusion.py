@@ -1,30 +1,34 @@
-"""An addition, or a product, of a tile that is on chip already."""
+"""What follows a tile that is on chip already: an addition, a product, or a table."""
 
 from typing import Any
 
 from npukit.compiler.arithmetic import elementwise_descriptor
-from npukit.compiler.ir.operations import Elementwise
+from npukit.compiler.ir.operations import Elementwise, Lookup
 from npukit.compiler.schedule.builder import Builder, Placed, Region
+from npukit.compiler.schedule.elementwise import look_up
 from npukit.isa.instructions import Vector
 
-__all__ = ["add_in_place_of_store", "kept_together"]
+__all__ = ["kept_together", "take_in_place_of_store"]
 
 
-def kept_together(builder: Builder, result: str, addition: int | None) -> tuple[str, ...]:
-    """The tensors of which a convolution's tile, and what an addition makes of it, takes the same part."""
-    if addition is None:
+def kept_together(builder: Builder, result: str, follower: int | None) -> tuple[str, ...]:
+    """The tensors of which a convolution's tile, and what its follower makes of it, takes the same part."""
+    if follower is None:
         return (result,)
-    layer = builder.graph.operations[addition]
-    return (layer.output, *layer.operands)
+    layer = builder.graph.operations[follower]
+    return (layer.output, *builder.graph.activations(layer))
 
 
-def add_in_place_of_store(builder: Builder, number: int, result: str, ready_part: Region, ready: Placed) -> None:
-    """Combine a tile of `result`, on chip in `ready`, with the same part of the layer's other source, and store that.
+def take_in_place_of_store(builder: Builder, number: int, result: str, ready_part: Region, ready: Placed) -> None:
+    """Compute the part of a layer's result that a tile of `result`, on chip in `ready`, is for, and store that.
 
     number: of the layer. ready_part: the tile, in words [block][row][column].
     """
     builder = builder.of(number)
     layer = builder.graph.operations[number]
+    if isinstance(layer, Lookup):
+        _look_up(builder, layer, ready_part, ready)
+        return
     assert isinstance(layer, Elementwise)
     lanes = builder.config.array
     rows, columns = (ready_part.first_y, ready_part.first_y + ready_part.rows), ready_part.x
@@ -47,4 +51,14 @@ def add_in_place_of_store(builder: Builder, number: int, result: str, ready_part
     )  # fmt: skip
     capture = builder.capture(layer.output, part.batch, part.block[0], part.first_y, part.x[0])
     builder.vector(instruction, tuple(operands), out.operand("out", write=True), parameters, capture)
+    builder.store_result(part, out)
+
+
+def _look_up(builder: Builder, layer: Lookup, ready_part: Region, ready: Placed) -> None:
+    rows, columns = (ready_part.first_y, ready_part.first_y + ready_part.rows), ready_part.x
+    lanes, batch, blocks = builder.config.array, ready_part.batch, ready_part.block
+    part = Region(builder.tensor(layer.output), lanes, batch, blocks, rows, columns)
+    out = builder.result_tile(part)
+    capture = builder.capture(layer.output, batch, blocks[0], part.first_y, columns[0])
+    look_up(builder, builder.graph.constants[layer.table], ready, out, part, capture)
     builder.store_result(part, out)

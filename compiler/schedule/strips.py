@@ -17,7 +17,7 @@ from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, Max
 from npukit.compiler.limits import MAX_BLOCKS, MAX_ROWS, MAX_STRIDE
 from npukit.compiler.schedule.builder import Builder, Placed, Region
 from npukit.compiler.schedule.conv import Piece, compute_tile, pieces, requantize_parameters
-from npukit.compiler.schedule.fusion import add_in_place_of_store, kept_together
+from npukit.compiler.schedule.fusion import kept_together, take_in_place_of_store
 from npukit.compiler.schedule.window import Tile, window_tasks
 from npukit.compiler.tasks import Buffer, Operand
 from npukit.compiler.tiling import KEEP, ConvShape, ConvTiling, depthwise_blocks, parts
@@ -141,9 +141,9 @@ def plan_chain(config: NpuConfig, graph: Graph, first: int, second: int, product
     return Chain(first, second, product, rows, blocks, tall, wide, tile_rows, tile_blocks, channels, used)
 
 
-def schedule_chain(builder: Builder, chain: Chain, addition: int | None) -> None:
-    """Emit a chain's tasks; `addition` is the number of the layer that takes the product's result at once."""
-    _Strips(builder, chain, addition).run()
+def schedule_chain(builder: Builder, chain: Chain, follower: int | None) -> None:
+    """Emit a chain's tasks; `follower` is the number of the layer that takes the last one's result at once."""
+    _Strips(builder, chain, follower).run()
 
 
 _Range = tuple[int, int]
@@ -160,8 +160,8 @@ class _Between:
 
 
 class _Strips:
-    def __init__(self, builder: Builder, chain: Chain, addition: int | None) -> None:
-        self.builder, self.chain, self.addition = builder, chain, addition
+    def __init__(self, builder: Builder, chain: Chain, follower: int | None) -> None:
+        self.builder, self.chain, self.follower = builder, chain, follower
         config, layers = builder.config, builder.graph.operations
         conv, window = layers[chain.first], layers[chain.window]
         assert isinstance(conv, Convolution) and isinstance(window, DepthwiseConvolution | MaxPool)
@@ -197,7 +197,9 @@ class _Strips:
 
     def _block_parts(self) -> list[_Range]:
         """Channel blocks of the second layer that are computed at once."""
-        names = () if self.chain.product is not None else (self.window.output,)
+        names = ()
+        if self.chain.product is None:
+            names = kept_together(self.builder, self.window.output, self.follower)
         return self.builder.block_parts(self.piece.out_blocks, self.chain.blocks, names)
 
     def _part(self, batch: int, rows: _Range, blocks: _Range) -> Buffer:
@@ -227,7 +229,10 @@ class _Strips:
         if chain.product is None:
             out = builder.result_tile(part)
             window_tasks(builder, window, kernel, tile, source, out)
-            builder.store_result(part, out)
+            if self.follower is None:
+                builder.store_result(part, out)
+            else:
+                take_in_place_of_store(builder, self.follower, window.output, part, out)
         else:
             out = Placed(Buffer(Memory.ACT, part.words, part.tensor), 0, part.rows * part.pitch, part.pitch)
             window_tasks(builder, window, kernel, tile, source, out)
@@ -277,7 +282,7 @@ class _Strips:
             words = height * width
             weights = config.wgt_depth // 3 // (piece.in_blocks * size)
             largest = max(1, min(room // words, most, weights, MAX_BLOCKS))
-            together = kept_together(builder, layer.output, self.addition)
+            together = kept_together(builder, layer.output, self.follower)
             for group in builder.block_parts(piece.out_blocks, largest, together):
                 acc = Buffer(Memory.ACC, (group[1] - group[0]) * words, layer.output)
                 self._sums(builder, layer, piece, strip, group, acc, part, (rows[1] - rows[0], width))
@@ -329,7 +334,7 @@ class _Strips:
         return buffer, (block - blocks[0]) * run
 
     def _take(self, builder: Builder, layer: Convolution, acc: Buffer, part: Region) -> None:
-        """Requantise a tile of the 1x1 convolution, and store it, or what the addition makes of it."""
+        """Requantise a tile of the 1x1 convolution, and store it, or what the follower makes of it."""
         parameters = requantize_parameters(builder, layer, part.block)
         plane, width = part.rows * part.columns, part.columns
         out = builder.result_tile(part)
@@ -341,10 +346,10 @@ class _Strips:
         )  # fmt: skip
         capture = builder.capture(layer.output, part.batch, part.block[0], part.first_y, 0)
         builder.vector(instruction, (Operand("a", acc),), out.operand("out", write=True), parameters, capture)
-        if self.addition is None:
+        if self.follower is None:
             builder.store_result(part, out)
         else:
-            add_in_place_of_store(builder, self.addition, layer.output, part, out)
+            take_in_place_of_store(builder, self.follower, layer.output, part, out)
 
 
 def _finish(tiles: Iterator[None]) -> None:

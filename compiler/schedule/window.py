@@ -10,6 +10,7 @@ from npukit.compiler.ir.operations import AveragePool, DepthwiseConvolution, Max
 from npukit.compiler.limits import MAX_BLOCKS, MAX_COLUMNS, MAX_ROWS, MAX_STEP
 from npukit.compiler.schedule.builder import Builder, Placed, Region, blocked_channels
 from npukit.compiler.schedule.conv import summands
+from npukit.compiler.schedule.fusion import kept_together, take_in_place_of_store
 from npukit.compiler.schedule.wide import schedule_wide_block, wide_blocks
 from npukit.compiler.tasks import Buffer
 from npukit.compiler.tiling import depthwise_blocks, parts, window_words
@@ -57,18 +58,18 @@ def _phases(stride: int, dilation: int, width: int) -> tuple[int, int]:
     return phases, step
 
 
-def schedule_maxpool(builder: Builder, layer: MaxPool) -> None:
-    """Emit a max pooling's tasks."""
-    for tile in window_tiles(builder, layer, layer.kernel, MAX_BLOCKS):
-        _window(builder, layer, layer.kernel, tile)
+def schedule_maxpool(builder: Builder, layer: MaxPool, follower: int | None = None) -> None:
+    """Emit a max pooling's tasks, and those of the layer of that number, which takes its result at once."""
+    for tile in window_tiles(builder, layer, layer.kernel, MAX_BLOCKS, follower):
+        _window(builder, layer, layer.kernel, tile, follower)
 
 
-def schedule_depthwise(builder: Builder, layer: DepthwiseConvolution) -> None:
-    """Emit a depthwise convolution's tasks."""
+def schedule_depthwise(builder: Builder, layer: DepthwiseConvolution, follower: int | None = None) -> None:
+    """Emit a depthwise convolution's tasks, and those of the layer of that number, which takes its result at once."""
     kernel = builder.graph.kernel(layer)
     most = depthwise_blocks(builder.config, kernel)
-    for tile in window_tiles(builder, layer, kernel, most):
-        _window(builder, layer, kernel, tile)
+    for tile in window_tiles(builder, layer, kernel, most, follower):
+        _window(builder, layer, kernel, tile, follower)
 
 
 def _depthwise_parameters(builder: Builder, layer: DepthwiseConvolution, blocks: _Range) -> Buffer:
@@ -88,7 +89,9 @@ def _depthwise_parameters(builder: Builder, layer: DepthwiseConvolution, blocks:
     )
 
 
-def window_tiles(builder: Builder, layer: WindowLayer, kernel: tuple[int, int], most_blocks: int) -> Iterator[Tile]:
+def window_tiles(
+    builder: Builder, layer: WindowLayer, kernel: tuple[int, int], most_blocks: int, follower: int | None = None
+) -> Iterator[Tile]:
     """Tiles of blocks, then rows, then columns, whose sources have `window_words` at most."""
     config = builder.config
     batch, channels, height, width = builder.tensor(layer.output).view
@@ -106,7 +109,8 @@ def window_tiles(builder: Builder, layer: WindowLayer, kernel: tuple[int, int], 
     plane = reach(rows_most, 0) * reach(columns_most, 1)
     for index in range(batch):
         at_once = min(MAX_BLOCKS, most_blocks, max(1, most // plane))
-        for blocks in builder.block_parts(-(-channels // config.array), at_once, (layer.input, layer.output)):
+        names = layer.input, *kept_together(builder, layer.output, follower)
+        for blocks in builder.block_parts(-(-channels // config.array), at_once, names):
             for rows in parts(height, rows_most):
                 for columns in parts(width, columns_most):
                     yield Tile(index, blocks, rows, columns)
@@ -130,14 +134,18 @@ def window_region(builder: Builder, layer: WindowLayer, kernel: tuple[int, int],
 
 
 def _window(
-    builder: Builder, layer: MaxPool | DepthwiseConvolution, kernel: tuple[int, int], tile: Tile
+    builder: Builder, layer: MaxPool | DepthwiseConvolution, kernel: tuple[int, int], tile: Tile,
+    follower: int | None,
 ) -> None:  # fmt: skip
     region = window_region(builder, layer, kernel, tile)
     source = builder.load_region(region, window_border(builder.graph, layer))
     place = Region(builder.tensor(layer.output), builder.config.array, tile.batch, tile.blocks, tile.rows, tile.columns)
     out = builder.result_tile(place)
     window_tasks(builder, layer, kernel, tile, source, out)
-    builder.store_result(place, out)
+    if follower is None:
+        builder.store_result(place, out)
+    else:
+        take_in_place_of_store(builder, follower, layer.output, place, out)
 
 
 def window_tasks(

@@ -51,3 +51,22 @@ def test_shared_tensors_are_not_fused(graphs) -> None:
     (found,) = compile_model(model, CONFIG, stop_after="fuse").graphs
     assert found.groups == ()
     graphs.agree(model, CONFIG)
+
+
+def test_tables_follow_what_they_look_up(graphs) -> None:
+    """Behind convolutions, depthwise convolutions and maxima; not behind what others read as well."""
+    graph = graphs.Graph(seed=11)
+    x = graph.unary("HardSwish", graph.conv(graph.input((1, 9, 8, 8)), 20, 3, pads=[1] * 4))
+    y = graph.unary("Sigmoid", graph.conv(x, 20, 5, group=20, pads=[2] * 4), 0.004)
+    z = graph.unary("Tanh", graph.maxpool(y, 3, strides=[2, 2]), 0.008)
+    w = graph.conv(z, 6, 1)
+    graph.output(graph.unary("Elu", w))
+    graph.output(graph.unary("Abs", w))
+    model = graph.model()
+    (fused,) = compile_model(model, PRESETS["int8-4x4"], stop_after="fuse").graphs
+    kinds = {one.output: one.mnemonic for one in fused.operations}
+    assert [[kinds[name] for name in group] for group in fused.groups] == [
+        ["convolution", "lookup"], ["depthwise_convolution", "lookup"], ["max_pool", "lookup"],
+    ]  # fmt: skip
+    for config in ("int8-4x4", "int8-16x16"):
+        graphs.agree(model, config, runs=2)
