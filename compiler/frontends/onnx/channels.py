@@ -32,6 +32,8 @@ _OF_ELEMENTS = (
 _OF_ANY_DIMENSION = frozenset("Concat Pad QLinearConcat Slice Split".split())
 _SAME_ORDER = frozenset("Flatten Reshape Squeeze Unsqueeze".split())
 
+_HEADS = 4
+"""Dimensions of a tensor of several heads."""
 _Axes = dict[ir.Value, int]
 _Move = Callable[[ir.Node, Sequence[int], Sequence[int], int, bool], int | None]
 
@@ -134,10 +136,18 @@ def _transposed(node: ir.Node, source: Sequence[int], result: Sequence[int], axi
 
 
 def _reshaped(node: ir.Node, source: Sequence[int], result: Sequence[int], axis: int, forwards: bool) -> int | None:
-    """The dimension of the same size with as many elements before it."""
+    """The dimension of the same size with as many elements before it; or the innermost of those that channels become,
+    as of heads, or the one that they become a part of."""
     given, taken = (source, result) if forwards else (result, source)
     for position, size in enumerate(taken):
         if size == given[axis] and prod(taken[:position]) == prod(given[:axis]):
+            return position
+    if not forwards and len(taken) < _HEADS:  # an image that is flattened, of which nothing is known
+        return None
+    inner = prod(given[axis + 1 :])
+    for position, size in enumerate(taken):
+        alike = given[axis] % size == 0 or size % given[axis] == 0
+        if size > 1 and alike and prod(taken[position + 1 :]) == inner:
             return position
     return None
 
