@@ -251,7 +251,7 @@ def _global_average_pool(config: NpuConfig, graph: Graph, operation: GlobalAvera
     most = average_window(config)
     rows, columns = -(-height // most), -(-width // most)
     windows = rows * columns
-    if max(rows, columns) > most:  # the sums of sums lie beside them
+    if max(rows, columns) > most and config.acc_banks == 1:  # the sums of sums lie beside them
         windows += -(-rows // most) * -(-columns // most)
     if windows > config.acc_depth:
         raise Refused(f"an image of {height}x{width} makes {windows} partial sums; acc_depth is {config.acc_depth}")

@@ -678,3 +678,13 @@ def test_a_kernel_that_sees_padding(graphs, shape, kernel, attributes, left) -> 
     assert legal.kernel(operation) == left
     graphs.agree(model, SMALL, runs=2)
     graphs.agree(model, "int8-16x16")
+
+
+@pytest.mark.parametrize("config", ["int8-16x16", "int8-32x32"])
+def test_partial_sums_that_fill_a_bank(graphs, config: str) -> None:
+    """16 by 16 sums of windows; the sums of those lie in another bank."""
+    graph = graphs.Graph(seed=12)
+    x = graph.conv(graph.input((1, 3, 112, 112)), 33, 1)
+    graph.output(graph.global_average(x))
+    graph.output(graph.conv(x, 4, 1))
+    graphs.agree(graph.model(), config)
