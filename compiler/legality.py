@@ -20,12 +20,14 @@ from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import (
     Add,
     AveragePool,
+    Clamp,
     Concatenation,
     Convolution,
     Dilate,
     Elementwise,
     FullyConnected,
     GlobalAveragePool,
+    Lookup,
     MaxPool,
     Multiply,
     Pad,
@@ -320,6 +322,10 @@ MOST_CYCLES = 64
 """Of the array for a word of a result whose elements come from other lanes."""
 
 
+def _by_element(config: NpuConfig, graph: Graph, operation: Clamp | Lookup) -> None:
+    _check_channel_axis(graph.tensor(operation.input), graph.tensor(operation.output).channel_axis)
+
+
 def _rearrange(config: NpuConfig, graph: Graph, operation: Rearrange) -> None:
     x, y = graph.tensor(operation.input), graph.tensor(operation.output)
     loops = loops_of(operation, x, y)
@@ -371,5 +377,7 @@ LEGALITY: Mapping[type[TensorOperation], Callable[[NpuConfig, Graph, Any], None]
     Repeat: _repeat,
     Reshape: _reshape,
     Rearrange: _rearrange,
+    Clamp: _by_element,
+    Lookup: _by_element,
 }
 """The check of each operation that has limits of its own."""

@@ -12,6 +12,9 @@ from npukit.compiler.legality import check_operation
 from npukit.compiler.pipeline import compile_model
 from npukit.isa.config import PRESETS
 from npukit.isa.formats import BFLOAT16
+from onnx import helper, numpy_helper
+
+from npukit.session import Session
 
 SMALL = PRESETS["int8-4x4"]
 
@@ -178,3 +181,40 @@ def test_lanes_in_bfloat16() -> None:
     check((1, 4, 2, 4), (2, 4, 4), (1, 2, 0))  # words become places
     with pytest.raises(Refused, match="channels change their lanes, which bf16 does not support"):
         check((1, 8, 4), (2, 4, 4), (1, 0, 2))
+
+
+def test_where_two_wishes_meet(graphs) -> None:
+    """A convolution has its channels along the second dimension, and a product right behind it wants them in the last:
+    one of the two stays, or what is between them does."""
+    graph = graphs.Graph(seed=7)
+    x = graph.conv(graph.input((1, 4, 6)), 8, (1,))
+    graph.output(graph.matmul(graph.unary("Sigmoid", x, 0.004), 5))
+    session, _ = graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "MatMul"})
+    (reason,) = [one.reason for one in session.compilation.partition.reasons if one.op == "MatMul"]
+    assert reason.endswith("hold what lies along its axis 1, and axis 2 is wanted")
+    graph = graphs.Graph(seed=8)
+    both = graph.input((2, 6, 6))
+    graph.output(graph.conv(both, 6, (3,), pads=[1, 1]))
+    graph.output(graph.add(graph.matmul(both, 6), both))
+    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Conv", "MatMul", "Add"}, subgraphs=None)
+
+
+def test_limits_where_two_wishes_meet() -> None:
+    """The same of floats, which a Relu by itself hands on."""
+    random = np.random.default_rng(1)
+    constants = {"w": random.normal(0, 0.3, (8, 4, 1)), "m": random.normal(0, 0.3, (6, 5))}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Relu", ["r"], ["s"]), helper.make_node("MatMul", ["s", "m"], ["y"]),
+    ]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, [1, 4, 6])],
+        [helper.make_tensor_value_info("y", 1, [1, 8, 5])],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    session = Session(model, PRESETS["bf16-4x4"])
+    assert session.compilation is not None
+    assert [one.op for one in session.compilation.partition.reasons] == ["Relu"]
+    found = session.run({"x": random.normal(0, 1, (1, 4, 6)).astype(np.float32)})
+    assert found["y"].shape == (1, 8, 5)

@@ -69,14 +69,14 @@ def match_node(context: Context, node: ir.Node) -> Match:
     if matcher is None:
         if not is_function(node):
             raise Refused(f"operator {node.op_type} is not supported (npukit ops lists those that are)")
-        return match_unary(context, node)
+        return _legal(context, match_unary(context, node))
     try:
         return _legal(context, matcher(context, node))
     except Refused as reason:
         if not is_function(node):
             raise
         try:
-            return match_unary(context, node)
+            return _legal(context, match_unary(context, node))
         except SeveralTensors:
             raise reason from None
         except Refused as other:
