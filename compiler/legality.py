@@ -1,9 +1,8 @@
 """Which operations a configuration can run, and the reason when it cannot. The limits are the instructions' own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import prod
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ from npukit.compiler.ir.operations import (
     TransposedConvolution,
 )
 from npukit.compiler.ir.rearrange import loops_of, moves_nothing
-from npukit.compiler.ir.tensor import Tensor
+from npukit.compiler.ir.tensor import Tensor, view_axes
 from npukit.compiler.limits import MAX_COLUMN_STRIDE, MAX_PAD, MAX_STEP, MAX_STRIDE
 from npukit.compiler.tiling import (
     average_window,
@@ -262,12 +261,22 @@ def _global_average_pool(config: NpuConfig, graph: Graph, operation: GlobalAvera
         raise Refused(f"its scales make the factor {multiplier:g}; ONNX Runtime takes 2**-32 to below 256")
 
 
+def _check_place(tensor: Tensor, axes: Iterable[int]) -> None:
+    """Refuse to change dimensions of a tensor that are one with others in memory."""
+    places = view_axes(len(tensor.shape), tensor.channel_axis)
+    for axis in axes:
+        others = [size for one, size in enumerate(tensor.shape) if one != axis and places[one] == places[axis]]
+        if any(size > 1 for size in others):
+            raise Refused(f"it changes axis {axis} of {list(tensor.shape)}, which is one with others in memory")
+
+
 def _concatenation(config: NpuConfig, graph: Graph, operation: Concatenation) -> None:
     parts = [graph.tensor(name) for name in operation.inputs]
     counts = [part.view[1] for part in parts]
     y = graph.tensor(operation.output)
     for part in parts:
         _check_channel_axis(part, y.channel_axis)
+    _check_place(y, [operation.axis])
     along_channels = y.nchw_axis(operation.axis) == 1
     if parts[0].format.floating and along_channels and any(count % config.array for count in counts[:-1]):
         raise Refused(f"parts of {counts} channels share words; multiples of {config.array} are supported in bf16")
@@ -277,7 +286,10 @@ def _pad(config: NpuConfig, graph: Graph, operation: Pad) -> None:
     x = graph.tensor(operation.input)
     given = [*operation.before, *operation.after]
     _check_channel_axis(graph.tensor(operation.output), x.channel_axis)
-    if any(x.in_nchw(operation.before, 0, add)[:2] + x.in_nchw(operation.after, 0, add)[:2]):
+    changed = [axis for axis, both in enumerate(zip(operation.before, operation.after, strict=True)) if any(both)]
+    for tensor in (x, graph.tensor(operation.output)):
+        _check_place(tensor, changed)
+    if any(x.in_nchw(operation.before, 0)[:2] + x.in_nchw(operation.after, 0)[:2]):
         raise Refused(f"padding {given} concerns batch or channels; height and width are supported")
     if max(given) > MAX_PAD:
         raise Refused(f"padding {given} exceeds {MAX_PAD}")
@@ -288,6 +300,9 @@ def _pad(config: NpuConfig, graph: Graph, operation: Pad) -> None:
 def _slice(config: NpuConfig, graph: Graph, operation: Slice) -> None:
     x, y = graph.tensor(operation.input), graph.tensor(operation.output)
     _check_channel_axis(y, x.channel_axis)
+    changed = [axis for axis, sizes in enumerate(zip(x.shape, y.shape, strict=True)) if sizes[0] != sizes[1]]
+    for tensor in (x, y):
+        _check_place(tensor, changed)
     first = x.in_nchw(operation.starts, 0)[1]
     if x.view[0] != y.view[0]:
         raise Refused("it cuts the batch; height, width and channels are supported")

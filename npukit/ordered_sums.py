@@ -23,6 +23,7 @@ from npukit.compiler.ir.operations import (
     MaxPool,
     Multiply,
     Pad,
+    Rearrange,
     Repeat,
     Slice,
     TensorOperation,
@@ -233,6 +234,15 @@ def _concatenation(
     return np.concatenate([inputs[name] for name in operation.inputs], axis=axis)
 
 
+def _rearrange(
+    config: NpuConfig, graph: Graph, operation: Rearrange, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    x, y = graph.tensors[operation.input], graph.tensors[operation.output]
+    values = x.from_memory(inputs[operation.input].swapaxes(0, 1))
+    moved = values.reshape(operation.sizes).transpose(operation.permutation).reshape(y.shape)
+    return y.in_view(y.in_memory(moved))
+
+
 def _dilate(
     config: NpuConfig, graph: Graph, operation: Dilate, inputs: Mapping[str, Floats], shape: tuple[int, ...]
 ) -> Floats:
@@ -259,5 +269,6 @@ _OPERATIONS: dict[type[TensorOperation], Callable[..., Floats]] = {
     Slice: _slice,
     Concatenation: _concatenation,
     Repeat: _repeat,
+    Rearrange: _rearrange,
     Dilate: _dilate,
 }

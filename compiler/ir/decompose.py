@@ -87,7 +87,7 @@ def without_padding(
         # a place of the kernel sees the elements from its start on, so many apart, as far as results go
         seen = [any(0 <= start + by < size for by in range(0, last + 1, step)) for start in starts]
         places = [place for place, one in enumerate(seen) if one] or [0]
-        first = min(places[0], pads[axis] // dilation)  # no result begins within the image
+        first = max(0, min(places[0], pads[axis] // dilation))  # no result begins within the image
         kept.append(slice(first, places[-1] + 1))
         pads[axis] -= first * dilation
         pads[2 + axis] = max(0, last + (places[-1] - first) * dilation + 1 - size - pads[axis])

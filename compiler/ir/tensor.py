@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
-from operator import mul
+from operator import add, mul
 
 import numpy as np
 from npukit.isa.formats import NumberFormat
@@ -124,7 +124,7 @@ class Tensor:
     def _at_least_two(self) -> tuple[int, ...]:
         return (1,) * (2 - len(self.shape)) + self.shape
 
-    def in_nchw(self, values: tuple[int, ...], fill: int, combine: Callable[[int, int], int] = max) -> FourDimensions:
+    def in_nchw(self, values: tuple[int, ...], fill: int, combine: Callable[[int, int], int] = add) -> FourDimensions:
         """Numbers that it has for each of its dimensions as numbers for NCHW.
 
         Args:

@@ -21,6 +21,7 @@ __all__ = ["with_exact_scales"]
 _STEP = 2.0**-11
 """By which part of itself a scale grows at each attempt."""
 _ATTEMPTS = 64
+_MOVERS = frozenset("Flatten MaxPool Pad Reshape Resize Slice Squeeze Transpose Unsqueeze".split())
 
 
 def with_exact_scales(model: onnx.ModelProto, source: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
@@ -36,7 +37,9 @@ def with_exact_scales(model: onnx.ModelProto, source: onnx.ModelProto) -> tuple[
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     scales = _Scales(copy, source)
-    changed = [node.name for node in copy.graph.node if _CHANGES.get(node.op_type, _keep)(scales, node)]
+    # what a ConvTranspose reads or makes keeps its power of two
+    changed = [node.name for node in copy.graph.node if node.op_type == "ConvTranspose" and _exact_sums(scales, node)]
+    changed += [node.name for node in copy.graph.node if node.op_type == "AveragePool" and _no_ties(scales, node)]
     if not changed:
         return model, ()
     scales.renew_biases()
@@ -94,17 +97,26 @@ class _Scales:
         self._constants[name].CopyFrom(numpy_helper.from_array(np.array(values, order="C"), name))
 
     def put_own(self, tensor: _Quantiser, scale: NDArray) -> None:
-        """Give a QuantizeLinear, and those that read its result, a scale of their own."""
+        """Give a QuantizeLinear, and those that read its result or hand its numbers on, a scale of their own."""
         name = f"{tensor.tensor}_scale"
         while name in self._constants:
             name += "_"
         self._constants[name] = self._model.graph.initializer.add()
         self.put(name, scale)
-        for node in self.nodes:
-            if node.op_type == "QuantizeLinear" and node.input[0] == tensor.tensor:
-                for one in (node, *self._readers.get(node.output[0], [])):
-                    if one.op_type in ("QuantizeLinear", "DequantizeLinear"):
-                        one.input[1] = name
+        pending, old = [tensor.tensor], tensor.scale
+        while pending:
+            value = pending.pop()
+            for node in self._readers.get(value, []):
+                if node.op_type == "QuantizeLinear" and node.input[1] == old:
+                    node.input[1] = name
+                    for reader in self._readers.get(node.output[0], []):
+                        if reader.op_type == "DequantizeLinear":
+                            reader.input[1] = name
+                            pending += self._moved(reader.output[0])
+
+    def _moved(self, value: str) -> list[str]:
+        """What operators that hand numbers on, in the same scale, make of a value."""
+        return [node.output[0] for node in self._readers.get(value, []) if node.op_type in _MOVERS]
 
     def quantise(self, tensor: _Quantiser, real: NDArray, scale: NDArray) -> None:
         """Write a constant anew, with another scale for each index along its axis, or for all of it."""
@@ -198,6 +210,8 @@ def _no_ties(scales: _Scales, node: onnx.NodeProto) -> bool:
     given, result = scales.values(x.scale), scales.values(y.scale)
     if given is None or result is None:
         return False
+    if np.array_equal(result, _power(result)):
+        return False
     counts = set(_counts(node))
     for attempt in range(_ATTEMPTS):
         scale = np.float32(float(result) * (1 + attempt * _STEP))
@@ -206,10 +220,3 @@ def _no_ties(scales: _Scales, node: onnx.NodeProto) -> bool:
                 scales.put_own(y, np.asarray(scale).reshape(result.shape))
             return bool(attempt)
     return False
-
-
-def _keep(scales: _Scales, node: onnx.NodeProto) -> bool:
-    return False
-
-
-_CHANGES = {"ConvTranspose": _exact_sums, "AveragePool": _no_ties}

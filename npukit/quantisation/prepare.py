@@ -104,6 +104,8 @@ def _as_mean(node: onnx.NodeProto, rank: int, constants: Mapping[str, onnx.Tenso
     others = [axis for axis in range(rank) if axis not in axes]
     if rank not in (3, 4) or len(others) != 2 or others[0] != 0:
         return [node]
+    if axes == [2] and rank == 3 and attributes.get("keepdims", 1):  # of a normalisation over channels that are last
+        return [node]
     order = [*others, *axes]
     result, found = node.input[0], []
 

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 from npukit.compiler.errors import Refused
 from npukit.compiler.ir.graph import Graph
-from npukit.compiler.ir.operations import Rearrange, SourceNode
+from npukit.compiler.ir.operations import (
+    OPERATIONS,
+    Clamp,
+    FullyConnected,
+    Lookup,
+    Rearrange,
+    Reinterpret,
+    Reshape,
+    SourceNode,
+    TransposedConvolution,
+)
 from npukit.compiler.ir.tensor import Tensor
 from npukit.compiler.legality import check_operation
 from npukit.compiler.pipeline import compile_model
@@ -14,6 +24,8 @@ from npukit.isa.config import PRESETS
 from npukit.isa.formats import BFLOAT16
 from onnx import helper, numpy_helper
 
+from npukit import ordered_sums
+from npukit.compare_floats import compare_floats
 from npukit.session import Session
 
 SMALL = PRESETS["int8-4x4"]
@@ -218,3 +230,58 @@ def test_limits_where_two_wishes_meet() -> None:
     assert [one.op for one in session.compilation.partition.reasons] == ["Relu"]
     found = session.run({"x": random.normal(0, 1, (1, 4, 6)).astype(np.float32)})
     assert found["y"].shape == (1, 8, 5)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+@pytest.mark.parametrize("op", ["split", "concat"])
+def test_dimensions_that_are_one_in_memory(graphs, op: str, axis: int) -> None:
+    """Of five dimensions two are the height: cutting either is refused, and the others are cut."""
+    graph = graphs.Graph(seed=axis)
+    y = graph.matmul(graph.input((2, 4, 4, 6, 6)), 8)
+    size = graph.shape(y.name)[axis]
+    parts = graph.split(y, [1, size - 1], axis) if op == "split" else [graph.concat([y, y], axis)]
+    for part in parts:
+        graph.output(graph.matmul(part, 3))
+    stays = {*graphs.EDGES, "Split", "Concat", "Slice"}
+    graphs.agree(graph.model(), "int8-4x4", stays=stays, subgraphs=None)
+
+
+@pytest.mark.parametrize("op", ["Slice", "Pad"])
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_channels_first_of_all(graphs, op: str, axis: int) -> None:
+    """Channels along the first of four dimensions: the next two are the height."""
+    graph = graphs.Graph(seed=axis)
+    y = graph.matmul(graph.input((2, 3, 4, 6)), 8)
+    y = graph.moved("Transpose", y, [], perm=[3, 0, 1, 2])
+    if op == "Slice":
+        y = graph.moved("Slice", y, [np.array([one]) for one in (1, 2, axis)])
+    else:
+        y = graph.moved("Pad", y, [np.array([int(one == axis) for one in range(8)])])
+    graph.output(graph.matmul(graph.moved("Transpose", y, [], perm=[1, 2, 3, 0]), 3))
+    stays = {*graphs.EDGES, op, "Transpose"}
+    graphs.agree(graph.model(), "int8-4x4", stays=stays, subgraphs=None)
+
+
+def test_other_orders_of_floats() -> None:
+    """Words that move are held to the reference of bf16 like everything else."""
+    random = np.random.default_rng(2)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Transpose", ["c"], ["t"], perm=[0, 1, 3, 2]),
+        helper.make_node("Conv", ["t", "v"], ["y"]),
+    ]  # fmt: skip
+    constants = {"w": random.normal(0, 0.3, (8, 4, 1, 1)), "v": random.normal(0, 0.3, (5, 8, 3, 2))}
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, [1, 4, 5, 7])],
+        [helper.make_tensor_value_info("y", 1, [1, 5, 5, 4])],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    session = Session(model, PRESETS["bf16-4x4"], capture=True)
+    inputs = {"x": random.normal(0, 1, (1, 4, 5, 7)).astype(np.float32)}
+    found = compare_floats(session, inputs, session.run(inputs))
+    assert found.mismatches == 0 and found.tensors == 3
+
+
+def test_every_operation_has_a_reference() -> None:
+    gone = {FullyConnected, Clamp, Reshape, Reinterpret, TransposedConvolution, Lookup}  # other operations, or of int8
+    assert set(OPERATIONS.values()) - gone == set(ordered_sums._OPERATIONS)

@@ -298,6 +298,24 @@ def test_scales_for_exact_results() -> None:
     assert np.allclose(real, constants["b"], atol=values["b_quantized_scale"].max())
 
 
+def test_what_hands_averages_on_keeps_their_scale() -> None:
+    """A Flatten behind an AveragePool moves nothing, as long as both have one scale."""
+    random = np.random.default_rng(4)
+    constants = {
+        "w": random.normal(0, 0.3, (8, 3, 1, 1)).astype(np.float32),
+        "v": random.normal(0, 0.2, (32, 5)).astype(np.float32),
+    }
+    nodes = [
+        ("Conv", ["x", "w"], "conv", {}),
+        ("AveragePool", ["conv"], "mean", {"kernel_shape": [4, 4], "strides": [4, 4]}),
+        ("Flatten", ["mean"], "flat", {}),
+        ("Gemm", ["flat", "v"], "y", {}),
+    ]
+    found = quantize(_graph(nodes, [1, 3, 8, 8], constants, {"y": [1, 5]}))
+    session = _agree(found.model)
+    assert session.offload is not None and not session.offload.fallback
+
+
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize(("shape", "axes"), [((2, 5, 4, 6), (2, 3)), ((2, 9, 5), (1,)), ((2, 6, 4, 5), (-3, 2))])
 def test_means_over_places(shape: tuple[int, ...], axes: tuple[int, ...], keep: int) -> None:
