@@ -48,15 +48,12 @@ class _Join:
         self.graph, self.most = graph, _FULL * config.array
         self.tensors = dict(graph.tensors)
         self.makers, self.readers = graph.makers(), graph.readers()
-        self.joined: set[str] = set()
-        """Storages that are seen as one image by the operation that makes them."""
 
     def run(self) -> Graph:
         operations = []
         for operation in self.graph.operations:
             result = self.graph.tensors[operation.output]
             if self._joins(operation):
-                self.joined.add(result.name)
                 self.tensors[result.name] = result.seen_as(result.name, _one_image(result.view))
                 operations.append(self._reading(operation, True))
             else:
@@ -79,7 +76,7 @@ class _Join:
             return not any(isinstance(graph.operations[number], windows) for number in (*before, *behind))
         if isinstance(operation, Elementwise):  # which is computed tile by tile with a convolution right before it
             sources = sorted(sources, key=lambda name: self.makers.get(name, -1))[-1:]
-        return all(name in self.joined or name in graph.inputs for name in sources)
+        return all(self.tensors[name].view != graph.tensors[name].view or name in graph.inputs for name in sources)
 
     def _reading(self, operation: TensorOperation, joined: bool) -> TensorOperation:
         """The operation on tensors in the view that it wants."""

@@ -152,9 +152,12 @@ class _Scales:
                 continue
             unit = np.prod(np.broadcast_arrays(*(np.asarray(one, np.float32) for one in scales)), axis=0)
             given = self.values(bias.scale)
-            if given is not None and not np.array_equal(given, unit.reshape(given.shape)):
+            if given is None or unit.size not in (1, given.size):
+                continue
+            unit = np.broadcast_to(unit.reshape(-1), given.size).reshape(given.shape)
+            if not np.array_equal(given, unit):
                 done.add(bias.tensor)
-                self.quantise(bias, self.real(bias), unit.reshape(given.shape).astype(np.float32))
+                self.quantise(bias, self.real(bias), unit)
 
 
 def _quantiser(node: onnx.NodeProto) -> _Quantiser:
