@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties validators cost verify verify-long internals hostile faults networks wild mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties validators cost verify verify-long internals hostile faults networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -78,6 +78,9 @@ faults: $(STAMP) ## processes killed at random moments of a build or a write: SE
 
 wild: $(STAMP) ## common architectures, quantised and run whole: ARGS="--size 64 unet vit"
 	$(BIN)/python tests/wild/run.py $(ARGS)
+
+onnx-suite: $(STAMP) ## ONNX's backend tests by the kit and by ONNX Runtime alone: ARGS="--config bf16-16x16"
+	$(BIN)/python tests/onnx_suite.py $(ARGS)
 
 networks: $(STAMP) ## ResNets and MobileNetV2: ONNX Runtime = simulator = RTL
 	$(BIN)/python tests/networks.py

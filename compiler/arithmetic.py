@@ -5,7 +5,7 @@ flipped and its zero point lowered by 128; scales become multipliers in fp32, in
 (docs/numerics.md).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -140,15 +140,23 @@ def channel_multiplier(
     return ratio((alpha, x.scale, np.array(weights.quantization.scale, np.float32)), (y.scale,))
 
 
-def channel_parameters(graph: Graph, operation: Convolution | DepthwiseConvolution) -> tuple[NDArray, ...]:
+def channel_parameters(
+    graph: Graph, operation: Convolution | DepthwiseConvolution, taps: Sequence[int] | None = None
+) -> tuple[NDArray, ...]:
     """What REQUANTIZE or DEPTHWISE reads for each output channel, 32 bits each: the bias, in which the input's zero
-    point is (wrapping), and the multiplier; for floats the bias alone."""
+    point is (wrapping), and the multiplier; for floats the bias alone.
+
+    taps: of a third dimension, those images of the kernel that see the input.
+    """
     x = graph.tensor(operation.input)
     outputs = graph.tensor(operation.weights).shape[0]
     bias = graph.constants[operation.bias].data if operation.bias is not None else None
     if x.format.floating:
         return (np.zeros(outputs, np.float32) if bias is None else np.ascontiguousarray(bias),)
     weights = weights_of(graph.constants[operation.weights])
+    if taps is not None:
+        assert isinstance(operation, Convolution) and operation.depth is not None
+        weights = weights.reshape(outputs, operation.depth.kernel, -1)[:, list(taps)]
     sums = weights.sum(axis=tuple(range(1, weights.ndim)), dtype=np.int64)
     whole = np.zeros(outputs, np.int64) if bias is None else bias.astype(np.int64)
     folded = (whole - zero_point(x) * sums).astype(np.uint32, casting="unsafe").view(np.int32)

@@ -133,7 +133,9 @@ class ConvolutionCost:
         inputs, weights = self._loaded_inputs(tiling), self._loaded_weights(tiling)
         parameters = cost.transfer(1, (1 + 2 * tiling.blocks) * config.wide_word_bytes)
         # what is kept between tiles is loaded once
+        inputs *= shape.kernel[0] if shape.by_row else 1
         kept_inputs = shape.in_blocks * shape.input_rows(tiling.rows) * shape.input_columns(tiling.columns)
+        kept_inputs *= shape.kernel[0] if shape.by_row else 1
         kept_weights = shape.out_blocks * self._steps * config.array
         if tiling.weights_outer:
             kept_inputs, kept_weights = tiles * kept_inputs, kept_weights // groups

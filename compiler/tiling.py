@@ -63,10 +63,15 @@ def kernel_problem(config: NpuConfig, kernel: tuple[int, int], dilations: tuple[
         return f"kernel {kernel[0]}x{kernel[1]} has more than {MAX_KERNEL} rows"
     if kernel[1] * config.array > config.wgt_depth:
         return f"a kernel row of {kernel[1]} tiles does not fit in wgt_depth {config.wgt_depth}"
-    window = ((kernel[0] - 1) * dilations[0] + 1) * ((kernel[1] - 1) * dilations[1] + 1)
-    if window + (config.act_banks == 1) > config.act_depth:  # a single bank holds the result as well
-        return f"one window of {window} words does not fit in act_depth {config.act_depth}"
+    window = (kernel[1] - 1) * dilations[1] + 1
+    if not _fits(config, window):
+        return f"a window's row of {window} words does not fit in act_depth {config.act_depth}"
     return None
+
+
+def _fits(config: NpuConfig, words: int) -> bool:
+    """Whether an input of so many words fits, with a word of the result where a single bank holds both."""
+    return words + (config.act_banks == 1) <= config.act_depth
 
 
 def window_words(config: NpuConfig) -> int:
@@ -136,8 +141,8 @@ class ConvShape:
         x, y = graph.tensor(operation.input), graph.tensor(operation.output)
         return cls(
             config=config,
-            batch=x.view[0],
-            in_blocks=-(-x.view[1] // config.array),
+            batch=y.view[0],
+            in_blocks=-(-x.view[1] // config.array) * (1 if operation.depth is None else operation.depth.kernel),
             out_blocks=-(-y.view[1] // config.array),
             in_size=(x.view[2], x.view[3]),
             out_size=(y.view[2], y.view[3]),
@@ -147,9 +152,16 @@ class ConvShape:
             folded=x.folded is not None,
         )
 
+    @property
+    def by_row(self) -> bool:
+        """Whether a window does not fit, so that the input comes once for each row of the kernel."""
+        tall, wide = ((self.kernel[axis] - 1) * self.dilations[axis] + 1 for axis in (0, 1))
+        return not _fits(self.config, tall * wide)
+
     def input_rows(self, rows: int) -> int:
-        """Input rows that `rows` output rows look at; rows between them are left out for height 1."""
-        if self.kernel[0] == 1:
+        """Input rows that `rows` output rows look at; rows between them are left out where the kernel, or what of it
+        is computed at a time, has one row."""
+        if self.kernel[0] == 1 or self.by_row:
             return rows
         return (rows - 1) * self.strides[0] + (self.kernel[0] - 1) * self.dilations[0] + 1
 
@@ -251,7 +263,11 @@ def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int, c
             continue
         fitting = shape.in_blocks if shape.folded else room // plane
         channels = min(fitting, wgt // (blocks * kernel_rows * row_tiles), shape.in_blocks, MAX_CHANNELS)
-        if channels == 0:
+        if shape.by_row:
+            if blocks * row_tiles > wgt:
+                continue
+            kernel_rows = channels = 1
+        elif channels == 0:
             kernel_rows = wgt // (blocks * row_tiles)
             channels = 1
             if kernel_rows == 0:

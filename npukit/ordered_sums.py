@@ -94,10 +94,34 @@ def _shifted(x: Floats, operation: Window, shape: tuple[int, ...], ky: int, kx: 
 def _convolution(
     config: NpuConfig, graph: Graph, operation: Convolution, inputs: Mapping[str, Floats], shape: tuple[int, ...]
 ) -> Floats:
+    if operation.depth is not None:
+        return _deep_convolution(config, graph, operation, inputs[operation.input], shape)
     weights = _rounded(graph, operation.weights)
-    outer, inner, height, width = weights.shape
-    x = _padded(inputs[operation.input], operation, shape, (height, width))
+    x = _padded(inputs[operation.input], operation, shape, weights.shape[2:])
+    result = _sums(config, weights, operation, x, np.zeros(shape, np.float32))
+    return _limited(add(result, _bias(graph, operation)), operation.limits)
+
+
+def _deep_convolution(
+    config: NpuConfig, graph: Graph, operation: Convolution, x: Floats, shape: tuple[int, ...]
+) -> Floats:
+    """Windows of three dimensions: an image of the kernel after the other; those that see padding add nothing."""
+    assert operation.depth is not None
+    weights = _rounded(graph, operation.weights)
+    kernels = weights.reshape(len(weights), operation.depth.kernel, -1, *weights.shape[2:])
+    x = _padded(x, operation, shape, weights.shape[2:])
     result = np.zeros(shape, np.float32)
+    for image in range(shape[0]):
+        of_image = slice(image, image + 1)
+        for tap, source in operation.depth.seen(image):
+            result[of_image] = _sums(config, kernels[:, tap], operation, x[source, None], result[of_image])
+    return _limited(add(result, _bias(graph, operation)), operation.limits)
+
+
+def _sums(config: NpuConfig, weights: Floats, operation: Convolution, x: Floats, start: Floats) -> Floats:
+    """Sums over channels and windows of a padded input, added to what is there from the start."""
+    outer, inner, height, width = weights.shape
+    result, shape = start.copy(), start.shape
     out_of_group = outer // operation.groups
     for group in range(operation.groups):
         first = group * inner
@@ -113,7 +137,7 @@ def _convolution(
                         column = add(column, multiply(window[:, first + channel, None], factor))
                     total = add(total, column)
         result[:, outputs] = total
-    return _limited(add(result, _bias(graph, operation)), operation.limits)
+    return result
 
 
 def _depthwise(

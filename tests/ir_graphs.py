@@ -13,6 +13,7 @@ from npukit.compiler.ir.operations import (
     Clamp,
     Concatenation,
     Convolution,
+    Depth,
     DepthwiseConvolution,
     Dilate,
     FullyConnected,
@@ -166,9 +167,13 @@ class _Maker:
     def _convolution(self, x: Tensor) -> None:
         attributes, kernel, size = self._window(x)
         groups = self.random.choice([one for one in range(1, x.shape[1] + 1) if x.shape[1] % one == 0])
+        images, inner = x.shape[0], x.shape[1]
+        if images > 1 and self.random.random() < 0.5:
+            depth = Depth(images=images, results=images - 1, kernel=2)
+            attributes["depth"], images, inner, groups = depth, images - 1, 2 * inner, 1
         outputs = groups * self.random.randint(1, 3)
-        result = self._activation((x.shape[0], outputs, *size))
-        weights = self._weights((outputs, x.shape[1] // groups, *kernel), 0)
+        result = self._activation((images, outputs, *size))
+        weights = self._weights((outputs, inner // groups, *kernel), 0)
         self._add(
             Convolution, result, weights=weights, bias=self._bias(outputs), groups=groups,
             alpha=self.random.choice([1.0, 0.3]), **attributes, **self._rounded(),

@@ -13,6 +13,7 @@ __all__ = [
     "Clamp",
     "Concatenation",
     "Convolution",
+    "Depth",
     "DepthwiseConvolution",
     "Dilate",
     "Elementwise",
@@ -137,14 +138,41 @@ class Window(TensorOperation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Depth:
+    """A third dimension of a convolution's windows: images that follow each other make volumes.
+
+    Attributes:
+        images: of a volume of the input. results: of a volume of the result.
+        kernel: images of a window. dilation: from one of them to the next.
+        stride: from one window to the next. pad: images of padding before the first.
+    """
+
+    images: int
+    results: int
+    kernel: int
+    stride: int = 1
+    pad: int = 0
+    dilation: int = 1
+
+    def seen(self, result: int) -> tuple[tuple[int, int], ...]:
+        """(position in the kernel, image of the input) of all that an image of the result sees, but for padding."""
+        volume, place = divmod(result, self.results)
+        first = place * self.stride - self.pad
+        found = ((tap, first + tap * self.dilation) for tap in range(self.kernel))
+        return tuple((tap, volume * self.images + image) for tap, image in found if 0 <= image < self.images)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Convolution(_Rounded, Window):
     """A sum of products over a window and the channels of a group.
 
     Attributes:
-        weights: [out channels, in channels of a group, kernel height, kernel width].
+        weights: [out channels, in channels of a group, kernel height, kernel width]; with `depth`, its second dimension
+            is that of the kernel's images and of the channels in each.
         bias: [out channels], in units of both scales' product, or None.
         groups: of channels.
         alpha: a factor of the products.
+        depth: where windows have a third dimension.
     """
 
     mnemonic = "convolution"
@@ -153,6 +181,7 @@ class Convolution(_Rounded, Window):
     bias: str | None = operand(optional=True)
     groups: int = 1
     alpha: float = 1.0
+    depth: Depth | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 from npukit.compiler.ir.graph import Graph
-from npukit.compiler.ir.operations import OPERATIONS, Rounding, SourceNode, TensorOperation
+from npukit.compiler.ir.operations import OPERATIONS, Depth, Rounding, SourceNode, TensorOperation
 from npukit.compiler.ir.tensor import Constant, MemoryLayout, Quantization, Tensor
 from npukit.isa.formats import FORMATS
 from npukit.isa.layout import Layout, LayoutDim
@@ -204,7 +204,7 @@ class _Parser:
                 return tuple(self._converted(one, part, what) for one, part in zip(kinds, value, strict=True))
         elif hint is Rounding and value in [*Rounding]:
             return Rounding(value)
-        elif hint in (Layout, LayoutDim):
+        elif hint in (Depth, Layout, LayoutDim):
             return self._record(hint, value, what)
         elif hint is float and type(value) in (int, float):
             return value

@@ -7,7 +7,7 @@ from dataclasses import MISSING, asdict, fields
 from typing import Any
 
 from npukit.compiler.ir.graph import Graph
-from npukit.compiler.ir.operations import TensorOperation, attributes_of, operands_of
+from npukit.compiler.ir.operations import Depth, TensorOperation, attributes_of, operands_of
 from npukit.compiler.ir.tensor import Tensor
 
 __all__ = ["print_graph"]
@@ -49,7 +49,11 @@ def _operation(operation: TensorOperation, result: Tensor) -> str:
     operands = ", ".join(f"{name}={_text(value)}" for name, value in given if value is not None)
     defaults = {one.name: one.default for one in fields(kind) if one.default is not MISSING}
     values = {name: getattr(operation, name) for name in attributes_of(kind)}
-    attributes = {name: value for name, value in values.items() if name not in defaults or value != defaults[name]}
+    attributes = {
+        name: asdict(value) if isinstance(value, Depth) else value
+        for name, value in values.items()
+        if name not in defaults or value != defaults[name]
+    }
     sources = ", ".join(f"{_text(one.op)} {_text(one.name)}" for one in operation.sources)
     return (
         f"{_text(operation.output)} = {operation.mnemonic}({operands})"

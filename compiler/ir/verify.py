@@ -13,6 +13,7 @@ from npukit.compiler.ir.operations import (
     Clamp,
     Concatenation,
     Convolution,
+    Depth,
     DepthwiseConvolution,
     Dilate,
     Elementwise,
@@ -177,7 +178,8 @@ def _window(graph: Graph, operation: Window, kernel: tuple[int, int]) -> tuple[T
     _same_kind(x, y)
     _check(min(*kernel, *operation.strides, *operation.dilations) >= 1, "a kernel, stride or dilation is below 1")
     _check(min(operation.pads) >= 0, f"pads {list(operation.pads)} are negative")
-    _check(x.view[0] == y.view[0], f"{x.name} has {x.view[0]} images and {y.name} {y.view[0]}")
+    if not isinstance(operation, Convolution) or operation.depth is None:
+        _check(x.view[0] == y.view[0], f"{x.name} has {x.view[0]} images and {y.name} {y.view[0]}")
     for axis in (0, 1):
         reach = (y.view[2 + axis] - 1) * operation.strides[axis] + (kernel[axis] - 1) * operation.dilations[axis] + 1
         room = x.view[2 + axis] + operation.pads[axis] + operation.pads[2 + axis]
@@ -212,12 +214,27 @@ def _convolution(graph: Graph, operation: Convolution) -> None:
     x, y = _activation(graph, operation.input), _activation(graph, operation.output)
     weights = _weights(graph, x, operation.weights, operation.bias, 4, y.view[1], 0)
     _window(graph, operation, graph.kernel(operation))
-    groups = operation.groups
+    groups, images = operation.groups, 1
+    if operation.depth is not None:
+        images = _depth(x, y, operation.depth)
+        _check(groups == 1, f"{groups} groups of channels, in windows of three dimensions")
     _check(groups >= 1 and y.view[1] % groups == 0, f"{y.view[1]} channels in {groups} groups")
     _check(
-        weights.shape[1] * groups == x.view[1],
-        f"{groups} groups of {weights.shape[1]} input channels, of {x.view[1]}",
+        weights.shape[1] * groups == x.view[1] * images,
+        f"{groups} groups of {weights.shape[1]} input channels, of {x.view[1]} in {images} images",
     )
+
+
+def _depth(x: Tensor, y: Tensor, depth: Depth) -> int:
+    """The kernel's images, of a third dimension that the images of both tensors are."""
+    _check(min(depth.kernel, depth.stride, depth.dilation, depth.images, depth.results) >= 1, "a number is below 1")
+    _check(depth.pad >= 0, f"a pad of {depth.pad} is negative")
+    whole = x.view[0] % depth.images == y.view[0] % depth.results == 0
+    alike = whole and x.view[0] // depth.images == y.view[0] // depth.results
+    _check(alike, f"{x.view[0]} images in volumes of {depth.images} become {y.view[0]} in volumes of {depth.results}")
+    blind = [image for image in range(depth.results) if not depth.seen(image)]
+    _check(not blind, f"images {blind} of its result see nothing but padding")
+    return depth.kernel
 
 
 def _depthwise(graph: Graph, operation: DepthwiseConvolution) -> None:

@@ -45,6 +45,8 @@ class FoldPass(GraphsPass[tuple[Graph, ...]]):
             operation, x = operations[readers[0]], tensors[name]
             if not isinstance(operation, Convolution) or operation.groups != 1 or x.view[1] >= self.config.array:
                 continue
+            if operation.depth is not None:
+                continue
             folds = list(_folds(graph, operation, self.config))
             best = min(folds, key=lambda fold: (fold.cycles, fold.words))
             if best.rows:

@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from npukit.compiler.ir.graph import Graph
-from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, Elementwise, Lookup, MaxPool
+from npukit.compiler.ir.operations import (
+    Convolution,
+    DepthwiseConvolution,
+    Elementwise,
+    Lookup,
+    MaxPool,
+    TensorOperation,
+)
 from npukit.compiler.ir.verify import verify_graph
 from npukit.compiler.pass_base import Pass
 from npukit.compiler.schedule.strips import Chain, plan_chain
@@ -93,12 +100,7 @@ def _chains(config: NpuConfig, graph: Graph, followers: dict[int, int]) -> dict[
         first = made.get(name)
         if first in {chain.product for chain in found.values()}:
             continue
-        if (
-            first is None
-            or not isinstance(graph.operations[first], Convolution)
-            or len(readers[name]) > 1
-            or name in outside
-        ):
+        if first is None or not _is_flat(graph.operations[first]) or len(readers[name]) > 1 or name in outside:
             continue
         following = readers.get(layer.output, [])
         chain = None
@@ -118,11 +120,17 @@ def _chains(config: NpuConfig, graph: Graph, followers: dict[int, int]) -> dict[
     return found
 
 
+def _is_flat(layer: TensorOperation) -> bool:
+    """Whether a layer is a convolution whose windows lie within one image."""
+    return isinstance(layer, Convolution) and layer.depth is None
+
+
 def _is_product(graph: Graph, number: int, window: int) -> bool:
     layer = graph.operations[number]
     return (
         isinstance(layer, Convolution)
         and layer.groups == 1
+        and layer.depth is None
         and graph.kernel(layer) == (1, 1)
         and layer.strides == (1, 1)
         and not any(layer.pads)

@@ -124,7 +124,11 @@ def _by_place(graph: Graph, operation: TensorOperation) -> bool:
         return False
     match operation:
         case Convolution():
-            return graph.kernel(operation) == operation.strides == (1, 1) and not any(operation.pads)
+            return (
+                graph.kernel(operation) == operation.strides == (1, 1)
+                and not any(operation.pads)
+                and operation.depth is None
+            )
         case Elementwise():
             return all(_per_channel(graph, name, y) for name in operation.operands)
         case Concatenation():

@@ -153,7 +153,7 @@ class Builder:
         self._tilings = dict(tilings)
         self._begun: set[Buffer] = set()
         self.graph = graph
-        self._channels: dict[str, list[NDArray]] = {}
+        self._channels: dict[tuple[str, tuple[int, ...] | None], list[NDArray]] = {}
         self.plan = Plan(graph)
         self._number = 0
         self._kept: dict[Memory, OrderedDict[Hashable, Buffer]] = {memory: OrderedDict() for memory in Memory}
@@ -175,12 +175,12 @@ class Builder:
         """The activation of that name."""
         return self.graph.tensors[name]
 
-    def channels(self, layer: Convolution | DepthwiseConvolution) -> list[NDArray]:
-        """What REQUANTIZE and DEPTHWISE read for each output channel, [block, lane] each."""
-        if layer.output not in self._channels:
-            arrays = channel_parameters(self.graph, layer)
-            self._channels[layer.output] = [blocked_channels(array, self.config.array) for array in arrays]
-        return self._channels[layer.output]
+    def channels(self, layer: Convolution | DepthwiseConvolution, taps: tuple[int, ...] | None = None) -> list[NDArray]:
+        """What REQUANTIZE and DEPTHWISE read for each output channel, [block, lane] each; see `channel_parameters`."""
+        if (layer.output, taps) not in self._channels:
+            arrays = channel_parameters(self.graph, layer, taps)
+            self._channels[layer.output, taps] = [blocked_channels(array, self.config.array) for array in arrays]
+        return self._channels[layer.output, taps]
 
     def tiling(self, shape: ConvShape) -> ConvTiling:
         """How to cut a convolution. Raises CompileError where nothing fits."""

@@ -1,6 +1,6 @@
 """Convolution: tiles of output blocks, rows and columns; reductions in chunks that fit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 
@@ -79,6 +79,11 @@ def pieces(graph: Graph, layer: Convolution, size: int) -> Iterator[Piece]:
     kernel = weights_of(graph.constants[layer.weights])
     outer, inner = kernel.shape[:2]
     out_of_group = outer // layer.groups
+    if layer.depth is not None:  # the channels of each image of the kernel fill words of their own
+        images = kernel.reshape(outer, layer.depth.kernel, -1, *kernel.shape[2:])
+        padded = np.pad(images, ((0, 0), (0, 0), (0, -images.shape[2] % size), (0, 0), (0, 0)))
+        kernel = padded.reshape(outer, -1, *kernel.shape[2:])
+        inner = kernel.shape[1]
 
     def sources(block: int) -> tuple[int, int]:
         groups = block * size // out_of_group, (min(outer, block * size + size) - 1) // out_of_group
@@ -132,13 +137,18 @@ def _tiles(shape: ConvShape, tiling: ConvTiling, groups: list[_Range]) -> Iterat
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Part of a summand of a piece's weights: output blocks, input blocks, rows and columns of the kernel."""
+    """Part of a summand of a piece's weights: output blocks, input blocks, rows and columns of the kernel.
+
+    image: of the input that it is multiplied with. first: which of the weights' input blocks are that image's first.
+    """
 
     summand: int
     blocks: _Range
     channels: _Range
     kernel_rows: _Range
     kernel_columns: _Range
+    image: int
+    first: int
 
     @property
     def ranges(self) -> tuple[_Range, _Range, _Range, _Range]:
@@ -163,7 +173,9 @@ def _with_weights(piece: Piece, chunk: _Chunk) -> list[_Chunk]:
         return [chunk]
     firsts = [one[0] for one in chunk.ranges]
     places = [[first + int(at) for first, at in zip(firsts, place, strict=True)] for place in np.argwhere(found)]
-    return [_Chunk(chunk.summand, *((at, at + 1) for at in place)) for place in places]
+    return [
+        _Chunk(chunk.summand, *((at, at + 1) for at in place), image=chunk.image, first=chunk.first) for place in places
+    ]
 
 
 def compute_tile(
@@ -184,11 +196,13 @@ def compute_tile(
     height, width, blocks = rows[1] - rows[0], columns[1] - columns[0], group[1] - group[0]
     size = builder.config.array
     target = piece.first_out + group[0], piece.first_out + group[1]
-    parameters = requantize_parameters(builder, layer, target)
+    seen = ((0, batch),) if layer.depth is None else layer.depth.seen(batch)
+    parameters = requantize_parameters(builder, layer, target, [tap for tap, _ in seen])
     acc = Buffer(Memory.ACC, blocks * height * width, layer.output)
     chunks = [
-        _Chunk(summand, group, channels, kernel, (0, shape.kernel[1]))
-        for channels in builder.block_parts(shape.in_blocks, tiling.channels, [layer.input], piece.first_in)
+        _Chunk(summand, group, (first + low, first + high), kernel, (0, shape.kernel[1]), image, first)
+        for first, image in _images(layer, shape, seen)
+        for low, high in builder.block_parts(_blocks(layer, shape), tiling.channels, [layer.input], piece.first_in)
         for kernel in parts(shape.kernel[0], tiling.kernel_rows)
         for summand in range(len(piece.tiles))
     ]
@@ -201,7 +215,7 @@ def compute_tile(
     for index, chunk in enumerate(chunks):
         # weights first: they wait for no earlier layer
         wgt = _weights(builder, piece, shape, chunk)
-        region = _input(builder, piece, shape, batch, chunk.channels, rows, columns)
+        region = _input(builder, piece, shape, chunk, rows, columns)
         act = builder.load_region(region, window_border(builder.graph, layer))
         pitch, place = act.pitch, region.place
         channels, kernel = chunk.channels, (chunk.kernel_rows, chunk.kernel_columns)
@@ -217,13 +231,15 @@ def compute_tile(
             act_stride_channel=(1 if place > 1 else act.plane) if count > 1 else 0,
             act_stride_kernel_y=shape.dilations[0] * pitch if tall > 1 else 0,
             act_stride_kernel_x=shape.dilations[1] if wide > 1 else 0,
-            act_stride_y=(pitch if shape.kernel[0] == 1 else shape.strides[0] * pitch) if height > 1 else 0,
+            act_stride_y=_row_step(shape)[1] * pitch if height > 1 else 0,
             act_stride_x=shape.strides[1] * place if width > 1 else 0,
             acc_stride_block=height * width,
             acc_stride_y=width,
             acc_stride_x=1,
         )
-        start = kernel[0][0] * shape.dilations[0] * pitch + kernel[1][0] * shape.dilations[1]
+        start = kernel[1][0] * shape.dilations[1]
+        if not shape.by_row:
+            start += kernel[0][0] * shape.dilations[0] * pitch
         start += channels[0] if place > 1 else 0
         first = (chunk.blocks[0] - group[0]) * height * width
         builder.matrix(instruction, act.operand("act", start), Operand("wgt", wgt), acc, first)
@@ -240,34 +256,51 @@ def compute_tile(
     return part, where
 
 
-def requantize_parameters(builder: Builder, layer: Convolution | DepthwiseConvolution, blocks: _Range) -> Buffer:
-    """REQUANTIZE's descriptor, and the parameters of some output blocks, in PAR."""
+def _blocks(layer: Convolution, shape: ConvShape) -> int:
+    """Channel blocks of an image of the input that a piece takes."""
+    return shape.in_blocks // (1 if layer.depth is None else layer.depth.kernel)
+
+
+def _images(layer: Convolution, shape: ConvShape, seen: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Of each image that a result sees: its first block among the weights' input blocks, and the image."""
+    return ((tap * _blocks(layer, shape), image) for tap, image in seen)
+
+
+def requantize_parameters(
+    builder: Builder, layer: Convolution | DepthwiseConvolution, blocks: _Range, taps: Sequence[int] = (0,)
+) -> Buffer:
+    """REQUANTIZE's descriptor, and the parameters of some output blocks, in PAR.
+
+    taps: which images of a kernel of three dimensions see the input.
+    """
+    deep = isinstance(layer, Convolution) and layer.depth is not None
+    label = f" images {' '.join(map(str, taps))}," if deep else ""
+    arrays = builder.channels(layer, tuple(taps) if deep else None)
     return builder.parameters(
-        f"{layer.node}, blocks {blocks[0]} to {blocks[1]},",
+        f"{layer.node}, blocks {blocks[0]} to {blocks[1]},{label}",
         Operation.REQUANTIZE,
         requantize_descriptor(builder.graph, layer),
-        [array[block : block + 1] for block in range(*blocks) for array in builder.channels(layer)],
+        [array[block : block + 1] for block in range(*blocks) for array in arrays],
     )
 
 
-def _input(
-    builder: Builder,
-    piece: Piece,
-    shape: ConvShape,
-    batch: int,
-    channels: _Range,
-    rows: _Range,
-    columns: _Range,
-) -> Region:
+def _row_step(shape: ConvShape) -> tuple[int, int]:
+    """From one row of a tile's result to the next: rows of the image between two that are loaded, and of those."""
+    return (shape.strides[0], 1) if shape.kernel[0] == 1 or shape.by_row else (1, shape.strides[0])
+
+
+def _input(builder: Builder, piece: Piece, shape: ConvShape, chunk: _Chunk, rows: _Range, columns: _Range) -> Region:
     layer = piece.layer
     first_y = rows[0] * shape.strides[0] - layer.pads[0]
+    if shape.by_row:
+        first_y += chunk.kernel_rows[0] * shape.dilations[0]
     first_x = columns[0] * shape.strides[1] - layer.pads[1]
-    step = shape.strides[0] if shape.kernel[0] == 1 else 1
+    step, _ = _row_step(shape)
     last_y = first_y + (shape.input_rows(rows[1] - rows[0]) - 1) * step + 1
     last_x = first_x + shape.input_columns(columns[1] - columns[0])
     x = builder.tensor(layer.input)
-    blocks = piece.first_in + channels[0], piece.first_in + channels[1]
-    return Region(x, builder.config.array, batch, blocks, (first_y, last_y), (first_x, last_x), step)
+    first, end = (piece.first_in + block - chunk.first for block in chunk.channels)
+    return Region(x, builder.config.array, chunk.image, (first, end), (first_y, last_y), (first_x, last_x), step)
 
 
 def _weights(builder: Builder, piece: Piece, shape: ConvShape, chunk: _Chunk) -> Buffer:

@@ -66,6 +66,8 @@ def plan_chain(config: NpuConfig, graph: Graph, first: int, second: int, product
     if conv.groups > 1 or window.dilations != (1, 1) or e.view != graph.tensors[window.input].view:
         return None
     shape = ConvShape.of(config, graph, conv)
+    if shape.by_row:
+        return None
     kernel = graph.kernel(window)
     # every element between the two is computed, be it used or not: somebody may look
     for axis in (0, 1):

@@ -1,4 +1,5 @@
-"""A float model as the quantiser wants it: fixed shapes, a recent operator set, and batch normalisations folded."""
+"""A float model as the quantiser wants it: fixed shapes, a recent operator set, batch normalisations folded, and
+recurrent layers step by step."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from npukit.compiler.errors import ModelError
 from npukit.compiler.frontends.onnx.importer import ImportPass, load_model, name_nodes
 from npukit.driver.first_look import CrashError, first_look
 from npukit.driver.host import HostError, names_used, open_session, quantises, session_options
+from npukit.quantisation.recurrent import with_steps
 
 __all__ = ["prepare"]
 
@@ -74,7 +76,7 @@ def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
         folded = onnx.load(path)
     domains = {node.domain for node in folded.graph.node}
     own = {node.domain for node in model.graph.node}
-    prepared = _with_means(_with_convolutions(folded if domains <= own | {"", "ai.onnx"} else model))
+    prepared = with_steps(_with_means(_with_convolutions(folded if domains <= own | {"", "ai.onnx"} else model)))
     name_nodes(prepared.graph.node)
     return prepared
 

@@ -82,6 +82,13 @@ def agree(model: onnx.ModelProto, config: NpuConfig, stays: tuple[str, ...] = ()
     return session
 
 
+def test_windows_larger_than_a_bank(graphs) -> None:
+    """The input comes once for each row of the kernel, and sums keep their order."""
+    floats = Floats(graphs)
+    x = floats.conv(floats.input(1, 9, 14, 15), 6, dilations=[9, 10], pads=[9, 10, 9, 10])
+    agree(floats.model(x), replace(SMALL, act_depth=256))
+
+
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_convolutions(graphs, config) -> None:
     made = Floats(graphs)

@@ -49,6 +49,24 @@ def test_groups(graphs, channels, out, group, kernel, config, kind) -> None:
     graphs.agree(model, config)
 
 
+@pytest.mark.parametrize("options", [{}, {"strides": [2, 1]}, {"group": 3}, {"weight_zero": 100, "per_channel": False}])
+@pytest.mark.parametrize("banks", [1, 4])
+def test_windows_larger_than_a_bank(graphs, options, banks) -> None:
+    """The input comes once for each row of the kernel, of which it has what that row sees."""
+    config = replace(SMALL, act_depth=256, act_banks=banks)
+    graph = graphs.Graph(dtype=np.uint8)
+    x = graph.conv(graph.input((2, 9, 14, 15)), 6)
+    x = graph.conv(x, 9, 3, dilations=[9, 10], pads=[9, 10, 9, 10], **options)
+    graph.output(graph.conv(x, 5))
+    graphs.agree(graph.model(), config)
+
+
+def test_an_image_larger_than_a_bank_is_a_kernel(graphs) -> None:
+    graph = graphs.Graph()
+    graph.output(graph.gemm(graph.flatten(graph.conv(graph.input((2, 3, 20, 21)), 5)), 6))
+    graphs.agree(graph.model(), replace(SMALL, act_depth=256))
+
+
 @pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (3, 2), (1, 3), (4, 3)])
 def test_depthwise_strides_and_dilations(graphs, stride, dilation) -> None:
     graph = graphs.Graph(seed=stride * 10 + dilation, dtype=np.uint8)

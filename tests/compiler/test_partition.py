@@ -117,9 +117,9 @@ def test_convolutions_beyond_the_fields(graphs, attributes, reason) -> None:
 def test_kernels_too_large_for_a_configuration(graphs) -> None:
     model = one_conv(graphs, (1, 4, 70, 70), kernel=(65, 2)).model()
     assert reasons(model, "Conv") == ["kernel 65x2 has more than 64 rows: use a larger configuration"]
-    model = one_conv(graphs, (1, 4, 40, 40), kernel=40).model()
+    model = one_conv(graphs, (1, 4, 2, 1600), kernel=(2, 40), dilations=[1, 40]).model()
     assert reasons(model, "Conv", PRESETS["int8-16x16"]) == [
-        "one window of 1600 words does not fit in act_depth 1536: use a larger configuration"
+        "a window's row of 1561 words does not fit in act_depth 1536: use a larger configuration"
     ]
 
 

@@ -141,7 +141,7 @@ def test_kernels() -> None:
     config = NpuConfig(act_depth=64, act_banks=1, wgt_depth=64)
     assert kernel_problem(config, (4, 4)) is None
     assert kernel_problem(config, (1, 5)) == "a kernel row of 5 tiles does not fit in wgt_depth 64"
-    assert kernel_problem(config, (4, 4), (7, 1)) == "one window of 88 words does not fit in act_depth 64"
-    assert kernel_problem(config, (16, 4)) == "one window of 64 words does not fit in act_depth 64"
-    assert kernel_problem(replace(config, act_banks=2), (16, 4)) is None
+    assert kernel_problem(config, (4, 4), (7, 1)) is None  # its input comes row by row of the kernel
+    assert kernel_problem(config, (4, 4), (1, 21)) == "a window's row of 64 words does not fit in act_depth 64"
+    assert kernel_problem(replace(config, act_banks=2), (4, 4), (1, 21)) is None
     assert kernel_problem(NpuConfig(), (65, 1)) == "kernel 65x1 has more than 64 rows"

@@ -18,9 +18,9 @@ from onnx import helper
 
 __all__ = ["MAX_OPSET", "ImportPass", "Imported", "external_files", "load_model", "name_nodes", "with_shapes"]
 
-MAX_OPSET = 26
-MAX_IR_VERSION = 13
-"""The newest that the oracle, ONNX Runtime 1.31, reads."""
+MAX_OPSET = 28
+MAX_IR_VERSION = 14
+"""The newest that the oracle, ONNX Runtime 1.32, reads."""
 _SHAPE_BYTES = 1 << 16
 """A tensor that holds more is no shape."""
 

@@ -11,6 +11,9 @@ from npukit.driver.host import HostError, output_values, reference_model
 
 __all__ = ["GraphOracle", "HostError"]
 
+COMPLETE_OPSET = 27
+"""The newest whose QuantizeLinear and DequantizeLinear ONNX Runtime 1.32 has."""
+
 
 class GraphOracle:
     """ONNX Runtime on a model, and on parts of it. What it is asked of the whole model, it is asked once."""
@@ -30,7 +33,18 @@ class GraphOracle:
         except CrashError as error:
             raise ModelError(str(error)) from None
         except HostError as error:
-            raise ModelError(f"ONNX Runtime refuses the model: {error}") from None
+            raise ModelError(f"ONNX Runtime refuses the model: {error}{self._advice}") from None
+
+    @property
+    def _advice(self) -> str:
+        """What to do about a model that is newer than what ONNX Runtime has all operators of."""
+        opset = max((one.version for one in self._reference.opset_import if one.domain in ("", "ai.onnx")), default=0)
+        if opset <= COMPLETE_OPSET:
+            return ""
+        return (
+            f"; the model uses opset {opset}, of which ONNX Runtime does not have all operators: convert it to opset "
+            f"{COMPLETE_OPSET} with onnx.version_converter, or export it so"
+        )
 
     @cached_property
     def layout(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.channels import channel_axis
-from npukit.compiler.frontends.onnx.operators.integer import Operand, activation, integer_result, operator_of
+from npukit.compiler.frontends.onnx.operators.integer import Operand, activation, integer_result
 from npukit.compiler.frontends.onnx.operators.quantisation import (
     ONNX_DOMAINS,
     Dequantized,
@@ -30,9 +30,6 @@ __all__ = [
     "Match",
     "Produced",
     "Refused",
-    "Window",
-    "check_channels",
-    "check_image",
     "float_tensor",
     "graphs_of",
     "limits_of",
@@ -44,9 +41,6 @@ __all__ = [
     "source",
     "sources_of",
     "used_values",
-    "window_attribute",
-    "window_of",
-    "window_pads",
 ]
 
 
@@ -118,15 +112,18 @@ def match_of(
 
 
 def match_of_moved(
-    node: ir.Node, results: Sequence["Produced"], value: ir.Value, x: Tensor, operations: Sequence[TensorOperation]
-) -> Match:
+    node: ir.Node, results: Sequence["Produced"], value: ir.Value, x: Tensor, operations: Sequence[TensorOperation],
+    before: Sequence[TensorOperation] = (), between: Sequence[Tensor] = (),
+) -> Match:  # fmt: skip
     """A match of a node that hands elements of one tensor on: an operation for each result.
 
     A result with other parameters is looked up in a table of what ONNX's DequantizeLinear and QuantizeLinear make of
     each number: what moves elements, or chooses the greatest, can do so before as well.
+
+    before: operations that come first. between: what they make.
     """
-    made: list[TensorOperation] = []
-    inner: list[Tensor] = []
+    made: list[TensorOperation] = [*before]
+    inner: list[Tensor] = [*between]
     tables: list[Constant] = []
     for result, operation in zip(results, operations, strict=True):
         y = result.tensor
@@ -320,97 +317,3 @@ def _check_limits(node: ir.Node, tensor: Tensor) -> None:
             f"{node.op_type} {node.name} is not absorbed by its quantiser: {tensor.name} holds {least:g} to {most:g}, "
             f"the limits are {limits[0]:g} and {limits[1]:g}, so ONNX Runtime computes in float"
         )
-
-
-@dataclass(frozen=True)
-class Window:
-    """How a window moves over an image: (vertical, horizontal), and padding (top, left, bottom, right).
-
-    Bottom and right are what the output's size needs; a negative need is 0.
-    """
-
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    dilations: tuple[int, int]
-    pads: tuple[int, int, int, int]
-
-
-def window_of(node: ir.Node, x: Tensor, y: Tensor, kernel: Sequence[int]) -> Window:
-    """The window of a Conv or pool, of its attributes `strides`, `dilations`, `pads`, `auto_pad` and `ceil_mode`.
-
-    Raises:
-        Refused: for attributes out of range, or where ONNX's shape inference sees another result than they give.
-    """
-    check_image(x, operator_of(node))
-    check_channels(y, operator_of(node))
-    size, out = x.view[2:], y.view[2:]
-    axes = len(x.shape) - 2
-    kernel = window_attribute("kernel_shape", kernel, axes, 1)
-    strides = window_attribute("strides", node.attributes.get_ints("strides"), axes, 1)
-    dilations = window_attribute("dilations", node.attributes.get_ints("dilations"), axes, 1)
-    mode = node.attributes.get_string("auto_pad", "NOTSET")
-    given = (0, 0, 0, 0)
-    if mode == "NOTSET":
-        given = window_pads(node.attributes.get_ints("pads"), axes)
-    elif mode not in ("SAME_UPPER", "SAME_LOWER", "VALID"):
-        raise Refused(f"auto_pad is {mode}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are supported")
-    reach = [(kernel[axis] - 1) * dilations[axis] + 1 for axis in (0, 1)]
-    need = [(out[axis] - 1) * strides[axis] + reach[axis] - size[axis] for axis in (0, 1)]
-    before, after = [given[0], given[1]], [given[2], given[3]]
-    for axis in (0, 1):
-        if mode.startswith("SAME"):
-            total = max(0, need[axis])
-            before[axis] = total // 2 if mode == "SAME_UPPER" else -(-total // 2)
-            fits = out[axis] == -(-size[axis] // strides[axis])
-        else:
-            room = size[axis] + before[axis] + after[axis] - reach[axis]
-            last = -(-room // strides[axis]) if node.attributes.get_int("ceil_mode", 0) else room // strides[axis]
-            # with ceil_mode, a window that begins behind the image counts or not, by the operator set
-            fits = room >= 0 and room // strides[axis] <= out[axis] - 1 <= last
-        if len(y.shape) != len(x.shape) or not fits:
-            raise Refused(
-                f"kernel {kernel[0]}x{kernel[1]} with strides {list(strides)}, dilations {list(dilations)} and pads "
-                f"{list(given)} does not make {list(y.shape)} of {list(x.shape)}"
-            )
-    pads = before[0], before[1], max(0, need[0] - before[0]), max(0, need[1] - before[1])
-    return Window((kernel[0], kernel[1]), (strides[0], strides[1]), (dilations[0], dilations[1]), pads)
-
-
-def check_image(x: Tensor, op: str, any_channels: bool = False) -> None:
-    """Refuse an operator whose input is no image of height and width, or of width alone.
-
-    any_channels: its channels may lie along any dimension.
-    """
-    if len(x.shape) not in (3, 4):
-        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {op} needs 4 (NCHW) or 3 (NCW)")
-    if not any_channels:
-        check_channels(x, op)
-
-
-def check_channels(tensor: Tensor, op: str) -> None:
-    """Refuse an operator on images whose input or result has its channels elsewhere than along the second dimension."""
-    if tensor.channel_axis != 1:
-        raise Refused(
-            f"words of {tensor.name} hold what lies along its axis {tensor.channel_axis}; {op} needs channels along 1"
-        )
-
-
-def window_attribute(
-    name: str, values: Sequence[int] | None, axes: int, least: int, default: int = 1
-) -> tuple[int, int]:
-    """An attribute of a window with a number for each of its axes, none below `least`: vertical, horizontal.
-
-    A window of one axis is horizontal, and has the default for the other; so has one without the attribute.
-    """
-    found = values or (default,) * axes
-    if len(found) != axes or min(found) < least:
-        raise Refused(f"its attribute {name} is {list(found)}; {axes} numbers from {least} on are supported")
-    return (default, found[0]) if axes == 1 else (found[0], found[1])
-
-
-def window_pads(values: Sequence[int] | None, axes: int) -> tuple[int, int, int, int]:
-    """The attribute `pads` of a window: top, left, bottom, right. Raises Refused where it is none."""
-    found = values or (0,) * (2 * axes)
-    if len(found) != 2 * axes or min(found) < 0:
-        raise Refused(f"its attribute pads is {list(found)}; {2 * axes} numbers from 0 on are supported")
-    return (0, found[0], 0, found[1]) if axes == 1 else (found[0], found[1], found[2], found[3])

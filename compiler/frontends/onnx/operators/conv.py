@@ -9,19 +9,25 @@ from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.operators.base import (
     Context,
     Match,
-    check_channels,
-    check_image,
     match_of,
+    match_of_several,
     produced,
     source,
     sources_of,
-    window_attribute,
-    window_of,
-    window_pads,
 )
 from npukit.compiler.frontends.onnx.operators.integer import Operand, as_dequantized, operands_of_node, operator_of
 from npukit.compiler.frontends.onnx.operators.quantisation import Dequantized, constant, quantization_of
-from npukit.compiler.ir.operations import Convolution, FullyConnected, TransposedConvolution
+from npukit.compiler.frontends.onnx.operators.volume import as_columns, as_images, as_volume, flat_kernel
+from npukit.compiler.frontends.onnx.operators.windows import (
+    Window,
+    check_channels,
+    check_image,
+    plane_of,
+    window_attribute,
+    window_axes,
+    window_pads,
+)
+from npukit.compiler.ir.operations import Convolution, Depth, FullyConnected, TransposedConvolution
 from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.isa.formats import FLOAT32, FORMATS, INT32
 from numpy.typing import NDArray
@@ -67,7 +73,7 @@ def _kernels(context: Context, operand: Operand, x: Tensor, channel_axis: int) -
     found = _weights(context, operand, len(x.shape), channel_axis)
     first, second, *kernel = found.tensor.shape
     shape = first, second, *(1,) * (2 - len(kernel)), *kernel
-    if len(kernel) == 2:
+    if len(kernel) >= 2:
         return found
     name = f"{found.tensor.name} as {'x'.join(map(str, shape))}"  # others may read them as they are
     return Constant(replace(found.tensor, name=name, shape=shape), found.data.reshape(shape))
@@ -102,31 +108,38 @@ def _name(value: ir.Value | None) -> str:
 
 
 def match_conv(context: Context, node: ir.Node) -> Match:
-    """A Conv over one or two dimensions, of any number of groups."""
+    """A Conv over one, two or three dimensions, of any number of groups, but for kernels of three dimensions."""
     operands = operands_of_node(node)
     value, x = source(context, operands[0])
-    check_image(x, "Conv")
+    check_image(x, "Conv", most=3)
     weights = _kernels(context, operands[1], x, 0)
     bias = _bias(context, node, operands, weights.tensor.shape[0], 4)
     groups = _groups(node, x, weights.tensor)
     result = produced(context, node, ("QLinearConv",))
-    kernel = weights.tensor.shape[6 - len(x.shape) :]
+    y = result.tensor
+    kernel = weights.tensor.shape[max(2, 6 - len(x.shape)) :]
     if list(node.attributes.get_ints("kernel_shape") or kernel) != list(kernel):
         raise Refused(f"its kernel_shape is not that of its weights, {list(weights.tensor.shape)}")
-    window = window_of(node, x, result.tensor, kernel)
-    operation = Convolution(
-        output=result.tensor.name,
-        sources=sources_of(result.nodes),
-        input=x.name,
-        weights=weights.tensor.name,
-        bias=None if bias is None else bias.tensor.name,
-        strides=window.strides,
-        pads=window.pads,
-        dilations=window.dilations,
-        groups=groups,
-        limits=result.limits,
-    )
-    return match_of(node, result, [value], [x], operation, [weights] if bias is None else [weights, bias])
+    axes = window_axes(node, x, y, kernel)
+
+    def convolution(source: str, name: str, weights: Constant, window: Window, depth: Depth | None) -> Convolution:
+        return Convolution(
+            output=name, sources=sources_of(result.nodes), input=source, weights=weights.tensor.name,
+            bias=None if bias is None else bias.tensor.name, strides=window.strides, pads=window.pads,
+            dilations=window.dilations, groups=groups, limits=result.limits, depth=depth,
+        )  # fmt: skip
+
+    if len(axes) == 2:
+        operation = convolution(x.name, y.name, weights, plane_of(*axes), None)
+        return match_of(node, result, [value], [x], operation, [weights] if bias is None else [weights, bias])
+    weights, window, depth, columns = flat_kernel(weights, axes, x, y, groups)
+    inner, to_inner = (as_columns if columns else as_images)(x, result)
+    # of which the result is another view, too
+    like, _ = (as_columns if columns else as_images)(y, result)
+    made = replace(like, name=f"{y.name} in {'columns' if columns else 'images'}")
+    operations = [to_inner, convolution(inner.name, made.name, weights, window, depth), as_volume(made, y, result)]
+    constants = [weights] if bias is None else [weights, bias]
+    return match_of_several(node, [result], [value], [x], operations, constants, [inner, made])
 
 
 def match_conv_transpose(context: Context, node: ir.Node) -> Match:
@@ -195,7 +208,8 @@ def _transposed_window(
                 f"kernel {kernel[0]}x{kernel[1]} with strides {list(strides)}, dilations {list(dilations)}, pads "
                 f"{list(pads)} and output_padding {list(more)} does not make {list(y.shape)} of {list(x.shape)}"
             )
-    return strides, pads, dilations
+    top, left, bottom, right = pads
+    return (strides[0], strides[1]), (top, left, bottom, right), (dilations[0], dilations[1])
 
 
 def _groups(node: ir.Node, x: Tensor, weights: Tensor) -> int:

@@ -8,8 +8,6 @@ from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.operators.base import (
     Context,
     Match,
-    check_channels,
-    check_image,
     match_of,
     match_of_moved,
     produced,
@@ -19,6 +17,7 @@ from npukit.compiler.frontends.onnx.operators.base import (
 from npukit.compiler.frontends.onnx.operators.integer import operands_of_node
 from npukit.compiler.frontends.onnx.operators.quantisation import constant, static_shape
 from npukit.compiler.frontends.onnx.operators.tables import requantising_table
+from npukit.compiler.frontends.onnx.operators.windows import check_channels, check_image
 from npukit.compiler.ir.operations import Concatenation, Pad, Repeat, Slice
 from npukit.compiler.ir.tensor import Tensor
 
