@@ -73,7 +73,8 @@ class _HostRep(BackendRep):
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         names = [value.name for value in self._session.get_inputs()]
         outputs = [value.name for value in self._session.get_outputs()]
-        return tuple(run_session(self._session, outputs, dict(zip(names, inputs, strict=True))).values())
+        arrays = [np.asarray(one) if isinstance(one, np.generic) else one for one in inputs]
+        return tuple(run_session(self._session, outputs, dict(zip(names, arrays, strict=True))).values())
 
 
 class HostBackend(Backend):

@@ -173,6 +173,7 @@ class Convolution(_Rounded, Window):
         groups: of channels.
         alpha: a factor of the products.
         depth: where windows have a third dimension.
+        counted: whether its products are the model's; those that only bring elements to other channels are not.
     """
 
     mnemonic = "convolution"
@@ -182,6 +183,7 @@ class Convolution(_Rounded, Window):
     groups: int = 1
     alpha: float = 1.0
     depth: Depth | None = None
+    counted: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,11 @@
 
 Where it computes a quantised operator in floats, a sum close to the middle between two results is decided by its
 rounding, and the machine leaves such an operator to it. Slightly larger scales avoid that: powers of two for a
-ConvTranspose, whose sums are then exact, and averages that never lie in the middle for an AveragePool.
+ConvTranspose, and for means and sums of channels, whose sums are then exact; and averages that never lie in the middle
+for an AveragePool.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -39,7 +40,10 @@ def with_exact_scales(model: onnx.ModelProto, source: onnx.ModelProto) -> tuple[
     scales = _Scales(copy, source)
     # what a ConvTranspose reads or makes keeps its power of two
     changed = [node.name for node in copy.graph.node if node.op_type == "ConvTranspose" and _exact_sums(scales, node)]
-    changed += [node.name for node in copy.graph.node if node.op_type == "AveragePool" and _no_ties(scales, node)]
+    means = [node for node in copy.graph.node if node.op_type in ("ReduceMean", "ReduceSum")]
+    changed += [node.name for node in means if _exact_mean(scales, node, _reduced_elements(node, source))]
+    pools = [node for node in copy.graph.node if node.op_type == "AveragePool"]
+    changed += [node.name for node in pools if _no_ties(scales, node, {*_counts(node)})]
     if not changed:
         return model, ()
     scales.renew_biases()
@@ -205,8 +209,41 @@ def _counts(node: onnx.NodeProto) -> Iterator[int]:
     yield int(np.prod(kernel))
 
 
-def _no_ties(scales: _Scales, node: onnx.NodeProto) -> bool:
-    """Give an AveragePool's result a scale for which no average lies in the middle between two results."""
+def _reduced_elements(node: onnx.NodeProto, source: onnx.ModelProto) -> int:
+    """Elements of which a reduction makes one, or 0 where that is not known."""
+    inferred = onnx.shape_inference.infer_shapes(source).graph
+    original = next((one for one in source.graph.node if one.name == node.name), None)
+    shapes = {
+        value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in (*inferred.value_info, *inferred.input, *inferred.output)
+    }
+    if original is None or not {original.input[0], original.output[0]} <= shapes.keys():
+        return 0
+    before, after = (int(np.prod(shapes[name])) for name in (original.input[0], original.output[0]))
+    return before // after if after else 0
+
+
+def _exact_mean(scales: _Scales, node: onnx.NodeProto, count: int) -> bool:
+    """Give a mean of so many elements, or their sum, powers of two, where that makes it exact; or else a scale without
+    ties."""
+    x, y = scales.read(node.input[0]), scales.written(node.output[0])
+    if x is None or y is None or not count:
+        return False
+    if node.op_type == "ReduceMean" and count & (count - 1):
+        return _no_ties(scales, node, {count})
+    changed = False
+    for one in (x, y):
+        given = scales.values(one.scale)
+        power = None if given is None else _power(np.asarray(given))
+        if power is not None and not np.array_equal(np.asarray(given), power):
+            scales.put(one.scale, power)
+            changed = True
+    return changed
+
+
+def _no_ties(scales: _Scales, node: onnx.NodeProto, counts: Collection[int]) -> bool:
+    """Give an average's result a scale for which no average of so many elements lies in the middle between two
+    results."""
     x, y = scales.read(node.input[0]), scales.written(node.output[0])
     if x is None or y is None:
         return False
@@ -215,7 +252,6 @@ def _no_ties(scales: _Scales, node: onnx.NodeProto) -> bool:
         return False
     if np.array_equal(result, _power(result)):
         return False
-    counts = set(_counts(node))
     for attempt in range(_ATTEMPTS):
         scale = np.float32(float(result) * (1 + attempt * _STEP))
         if all(average_problem(float(given), float(scale), count) is None for count in counts):

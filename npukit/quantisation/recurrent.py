@@ -152,7 +152,7 @@ class _Layer:
         return self._op("Mul", o, self._op("Tanh", c)), c
 
     def _gru(self, own: Mapping[str, str], state: str) -> str:
-        z = self._op("Sigmoid", self._gate(own, "z", state))
+        update = self._gate(own, "z", state)
         h = own["h"]
         if self._reset_last:
             if state:
@@ -163,9 +163,9 @@ class _Layer:
             inner = self._op("Gemm", state, self._r["h"], self._rb, transB=1) if state else self._rb
             h = self._op("Add", h, self._op("Mul", r, inner))
         h = self._op("Tanh", h)
-        # (1 - z) h + z H
-        kept = self._op("Mul", self._op("Sub", self._constant(np.ones((), np.float32)), z), h)
-        return self._op("Add", kept, self._op("Mul", z, state)) if state else kept
+        # (1 - z) h + z H, where 1 - sigmoid(u) is sigmoid(-u), a function of one tensor
+        new = self._op("Mul", self._op("Sigmoid", self._op("Neg", update)), h)
+        return self._op("Add", new, self._op("Mul", self._op("Sigmoid", update), state)) if state else new
 
     def _rnn(self, own: Mapping[str, str], state: str) -> str:
         return self._op("Tanh", self._gate(own, "h", state))

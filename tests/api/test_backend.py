@@ -3,10 +3,10 @@
 import numpy as np
 import onnx
 import pytest
+from npukit.compiler.errors import ModelError
 from onnx import TensorProto, helper
 
 import npukit.backend as backend
-from npukit.compiler.errors import ModelError
 from npukit.errors import UsageError
 
 

@@ -67,6 +67,18 @@ def test_an_image_larger_than_a_bank_is_a_kernel(graphs) -> None:
     graphs.agree(graph.model(), replace(SMALL, act_depth=256))
 
 
+@pytest.mark.parametrize("op", ["add", "mul"])
+@pytest.mark.parametrize("shape", [(2, 1, 6, 5), (1, 1, 6, 1), (2, 1, 1, 1)])
+def test_a_tensor_repeats_along_channels(graphs, op, shape) -> None:
+    """Its channel comes to all lanes by products with 1, which are not counted as the model's."""
+    for dtype in (np.int8, np.uint8):
+        graph = graphs.Graph(dtype=dtype)
+        x, gate = graph.input((2, 11, 6, 5)), graph.input(shape)
+        graph.output(getattr(graph, op)(x, gate))
+        session, _ = graphs.agree(graph.model(), SMALL)
+        assert session.profile.macs == 0
+
+
 @pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (3, 2), (1, 3), (4, 3)])
 def test_depthwise_strides_and_dilations(graphs, stride, dilation) -> None:
     graph = graphs.Graph(seed=stride * 10 + dilation, dtype=np.uint8)

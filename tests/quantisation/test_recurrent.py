@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import onnx
 import pytest
+from npukit.driver.host import open_session, run_session
 from onnx import TensorProto, helper, numpy_helper
 
 from npukit import Session, quantize
 from npukit.compare import Oracle, compare
-from npukit.driver.host import open_session, run_session
 from npukit.quantisation.recurrent import MOST_STEPS, with_steps
 from npukit.sample_inputs import random_inputs
 

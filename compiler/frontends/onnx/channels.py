@@ -11,7 +11,7 @@ from math import prod
 import onnx_ir as ir
 from npukit.compiler.frontends.onnx.functions import MORE_INPUTS, ONE_INPUT
 
-__all__ = ["assign_channel_axes", "channel_axis"]
+__all__ = ["assign_channel_axes", "channel_axis", "reduced_axes"]
 
 _KEY = "npukit.channel_axis"
 _DEFAULT = 1
@@ -30,6 +30,7 @@ _OF_ELEMENTS = (
     | frozenset("DequantizeLinear QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QuantizeLinear".split())
 )
 _OF_ANY_DIMENSION = frozenset("Concat Pad QLinearConcat Slice Split".split())
+REDUCTIONS = ("GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceSum")
 _SAME_ORDER = frozenset("Flatten Reshape Squeeze Unsqueeze".split())
 
 _HEADS = 4
@@ -152,8 +153,35 @@ def _reshaped(node: ir.Node, source: Sequence[int], result: Sequence[int], axis:
     return None
 
 
+def reduced_axes(node: ir.Node, rank: int) -> tuple[int, ...] | None:
+    """The dimensions of its input, of so many, that a reduction reduces, in order; None where nobody knows yet."""
+    if node.op_type == "GlobalMaxPool":
+        return tuple(range(2, rank))
+    axes: Sequence[int] | None = node.attributes.get_ints("axes")
+    if axes is None and len(node.inputs) > 1 and node.inputs[1] is not None:
+        if node.inputs[1].const_value is None:
+            return None
+        axes = [int(axis) for axis in node.inputs[1].const_value.numpy().reshape(-1)]
+    if not axes:
+        return () if node.attributes.get_int("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted({axis % rank for axis in axes}))
+
+
+def _reduced(node: ir.Node, source: Sequence[int], result: Sequence[int], axis: int, forwards: bool) -> int | None:
+    """The dimension that stays."""
+    axes = reduced_axes(node, len(source))
+    if axes is None:
+        return None
+    stay = len(source) == len(result)  # with 1 element
+    kept = [one for one in range(len(source)) if stay or one not in axes]
+    if forwards:
+        return None if axis in axes else kept.index(axis)
+    return None if kept[axis] in axes else kept[axis]
+
+
 _WITHIN: Mapping[str, _Move] = {
     **dict.fromkeys(_OF_ELEMENTS, _aligned),
     **dict.fromkeys(_OF_ANY_DIMENSION, _same_dimension),
+    **dict.fromkeys(REDUCTIONS, _reduced),
 }
 _ACROSS: Mapping[str, _Move] = {"Transpose": _transposed, **dict.fromkeys(_SAME_ORDER, _reshaped)}

@@ -23,6 +23,7 @@ from npukit.compiler.frontends.onnx.operators.movement import (
 )
 from npukit.compiler.frontends.onnx.operators.pool import match_average, match_global_average, match_maxpool
 from npukit.compiler.frontends.onnx.operators.rearrange import REARRANGING, match_rearrange
+from npukit.compiler.frontends.onnx.operators.reduce import match_maximum, match_mean
 from npukit.compiler.frontends.onnx.operators.unary import SeveralTensors, is_function, match_unary
 from npukit.compiler.ir.operations import Reshape
 from npukit.compiler.legality import check_operation
@@ -39,6 +40,8 @@ MATCHERS: dict[str, Callable[[Context, ir.Node], Match]] = {
     "MaxPool": match_maxpool,
     "AveragePool": match_average,
     "GlobalAveragePool": match_global_average,
+    **dict.fromkeys(("GlobalMaxPool", "ReduceMax"), match_maximum),
+    **dict.fromkeys(("ReduceMean", "ReduceSum"), match_mean),
     "Concat": match_concat,
     "Pad": match_pad,
     "Slice": match_slice,

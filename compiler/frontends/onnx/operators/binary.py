@@ -1,7 +1,7 @@
-"""Add and Mul of two tensors, of which one may be constant or be repeated along rows and columns."""
+"""Add and Mul of two tensors, of which one may be constant, or be repeated along some dimensions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -13,15 +13,16 @@ from npukit.compiler.frontends.onnx.operators.base import (
     float_tensor,
     limits_of,
     match_of,
+    match_of_several,
     produced,
     source,
     sources_of,
 )
 from npukit.compiler.frontends.onnx.operators.integer import Operand, as_dequantized, operands_of_node
 from npukit.compiler.frontends.onnx.operators.quantisation import Dequantized, constant, quantization_of
-from npukit.compiler.ir.operations import Add, Clamp, Elementwise, Multiply
-from npukit.compiler.ir.tensor import Constant, Tensor
-from npukit.isa.formats import FLOAT32, FORMATS
+from npukit.compiler.ir.operations import Add, Clamp, Convolution, Elementwise, Multiply
+from npukit.compiler.ir.tensor import Constant, Quantization, Tensor
+from npukit.isa.formats import FLOAT32, FORMATS, INT8
 
 __all__ = ["match_add", "match_limits", "match_mul"]
 
@@ -36,12 +37,12 @@ class _Operand:
 
 
 def match_add(context: Context, node: ir.Node) -> Match:
-    """Add of two tensors, one of which may be constant, or repeat along batch, height or width."""
+    """Add of two tensors, one of which may be constant, or repeat along any dimension."""
     return _match(context, node, Add, "QLinearAdd")
 
 
 def match_mul(context: Context, node: ir.Node) -> Match:
-    """Mul of two tensors, one of which may be constant, or repeat along batch, height or width."""
+    """Mul of two tensors, one of which may be constant, or repeat along any dimension."""
     return _match(context, node, Multiply, "QLinearMul")
 
 
@@ -64,15 +65,49 @@ def _match(context: Context, node: ir.Node, kind: type[Elementwise], operator: s
     innermost = max((axis for axis in range(len(y.shape)) if y.shape[axis] > 1), default=len(y.shape) - 1)
     if _aligned(operands[0].tensor.shape, len(y.shape))[innermost] < y.shape[innermost]:
         operands.reverse()
-    left, right = operands
+    spread = [_over_channels(node, operand, y, result) for operand in operands]
+    left, right = (operand.tensor if one is None else one.tensor for operand, one in zip(operands, spread, strict=True))
     operation = kind(
-        output=y.name, sources=sources_of(result.nodes), left=left.tensor.name, right=right.tensor.name,
+        output=y.name, sources=sources_of(result.nodes), left=left.name, right=right.name,
         limits=result.limits,
     )  # fmt: skip
     values = [one.value for one in operands if one.value is not None]
     tensors = [one.tensor for one in operands if one.value is not None]
     constants = [one.constant for one in operands if one.constant is not None]
-    return match_of(node, result, values, tensors, operation, constants)
+    before = [one for one in spread if one is not None]
+    constants += [one.weights for one in before]
+    operations = [*(one.operation for one in before), operation]
+    return match_of_several(node, [result], values, tensors, operations, constants, [one.tensor for one in before])
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """What brings a tensor of one channel to all channels of a result."""
+
+    tensor: Tensor
+    weights: Constant
+    operation: Convolution
+
+
+def _over_channels(node: ir.Node, operand: _Operand, y: Tensor, result: Produced) -> _Spread | None:
+    """A convolution whose weights are 1, where an activation repeats along channels; its results are the same
+    numbers."""
+    x, channels = operand.tensor, y.view[1]
+    if operand.value is None or x.channel_axis != y.channel_axis or x.view[1] != 1 or channels == 1:
+        return None
+    sizes = tuple(channels if axis == x.channel_axis else size for axis, size in enumerate(x.shape))
+    made = replace(x, name=f"{x.name} over channels of {node.name}", shape=sizes)
+    shape = channels, 1, 1, 1
+    name = f"ones of {node.name}"
+    if x.format.floating:
+        weights = Constant(Tensor(name, shape, FLOAT32), np.ones(shape, np.float32))
+    else:
+        weights = Constant(Tensor(name, shape, INT8, Quantization((1.0,), (0,))), np.ones(shape, np.int8))
+    operation = Convolution(
+        output=made.name, sources=sources_of(result.nodes), input=x.name, weights=name, strides=(1, 1),
+        pads=(0, 0, 0, 0), counted=False,
+    )  # fmt: skip
+    return _Spread(made, weights, operation)
 
 
 def _aligned(shape: Sequence[int], dimensions: int) -> tuple[int, ...]:

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from npukit.compiler import arithmetic, legality, tiling
-from npukit.compiler.frontends.onnx.operators import MATCHERS, base, integer, quantisation, tables, unary
+from npukit.compiler.frontends.onnx.operators import (
+    MATCHERS,
+    base,
+    integer,
+    quantisation,
+    tables,
+    unary,
+    volume,
+    windows,
+)
 from npukit.compiler.frontends.onnx.operators.unary import UNARY, match_unary
 from npukit.compiler.ir.operations import TensorOperation
 from npukit.compiler.legality import LEGALITY
@@ -151,6 +160,8 @@ _MODULES = {
     unary,
     tables,
     tiling,
+    volume,
+    windows,
     legality,
     arithmetic,
     *(_module(matcher) for matcher in MATCHERS.values()),
