@@ -11,7 +11,17 @@ import onnx
 from npukit.driver.device import Device, Observable
 from npukit.driver.first_look import CrashError, first_look
 from npukit.driver.graph_check import GraphError, check_flow, check_inputs, check_program_memory, check_program_node
-from npukit.driver.host import HostError, host_part, names_used, open_session, output_values, overridable, run_session
+from npukit.driver.host import (
+    HostError,
+    Transfers,
+    host_part,
+    names_used,
+    open_session,
+    output_values,
+    overridable,
+    run_session,
+    run_session_on,
+)
 from npukit.driver.loader import LoadedProgram, RunRecord, from_machine
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program, ProgramError, TensorInfo
@@ -31,13 +41,22 @@ class InputError(ValueError):
 
 @dataclass
 class Execution:
-    """The outputs of a run; a record per program by name; every integer tensor seen, if captured."""
+    """A run.
+
+    Attributes:
+        outputs: by name. records: of each program by its name. tensors: every integer tensor seen, if captured.
+        host_seconds: of ONNX Runtime. write_seconds: of writing programs to the device.
+        boundary: what went to and from the accelerator, and for how long it was laid out for it, or back.
+        transfers: what went to and from the GPU, where ONNX Runtime computes on one.
+    """
 
     outputs: dict[str, NDArray]
     records: dict[str, RunRecord] = field(default_factory=dict)
     tensors: dict[str, NDArray] = field(default_factory=dict)
     host_seconds: float = 0.0
-    boundary_bytes: int = 0
+    write_seconds: float = 0.0
+    boundary: Transfers = field(default_factory=Transfers)
+    transfers: Transfers = field(default_factory=Transfers)
 
 
 def _blob(node: onnx.NodeProto) -> bytes:
@@ -104,9 +123,13 @@ class _HostSegment:
         except HostError as error:
             raise ArtifactError(f"ONNX Runtime refuses the part of the model that stays: {error}") from None
 
-    def run(self, values: dict[str, NDArray]) -> None:
-        """Add this segment's outputs to `values`."""
-        values.update(run_session(self.session, self.outputs, {name: values[name] for name in self.inputs}))
+    def run(self, values: dict[str, NDArray], transfers: Transfers) -> None:
+        """Add this segment's outputs to `values`, and what goes to and from a GPU to `transfers`."""
+        given = {name: values[name] for name in self.inputs}
+        if "CUDAExecutionProvider" in self.session.get_providers():
+            values.update(run_session_on("cuda", self.session, self.outputs, given, transfers))
+        else:
+            values.update(run_session(self.session, self.outputs, given))
 
 
 class Executor:
@@ -241,7 +264,7 @@ class Executor:
         for step in self._steps:
             if isinstance(step, _HostSegment):
                 start = perf_counter()
-                step.run(values)
+                step.run(values, result.transfers)
                 result.host_seconds += perf_counter() - start
                 continue
             node, loaded = step
@@ -254,11 +277,12 @@ class Executor:
                 start = perf_counter()
                 self.device.reset()
                 loaded.load()
-                result.host_seconds += perf_counter() - start
+                result.write_seconds += perf_counter() - start
                 outputs, result.records[node.name], tensors = self._run_program(loaded, given, capture)
             values.update(outputs)
             result.tensors.update(tensors)
-            result.boundary_bytes += sum(values[name].nbytes for name in (*node.input, *node.output))
+            result.boundary.moved += sum(values[name].nbytes for name in (*node.input, *node.output))
+            result.boundary.seconds += result.records[node.name].seconds_host
         result.outputs = {name: values[name] for name in self.outputs}
         if capture:
             result.tensors.update({name: values[name] for name in self._expose if name in values})

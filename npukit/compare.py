@@ -1,7 +1,7 @@
 """Every quantised tensor of a run against ONNX Runtime, the oracle."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from npukit.driver.host import (
     HostError,
     cpu_features,
+    names_used,
     open_session,
     oracle_problem,
     quantized_tensors,
@@ -96,6 +97,24 @@ def _where(programs: Mapping[str, Program], tensor: str, index: tuple[int, ...])
     return {}
 
 
+def _where_on_the_host(model: onnx.ModelProto, tensor: str, equal: Collection[str]) -> dict[str, Any]:
+    """The nodes in ONNX Runtime that made a tensor, back to what is equal, or was not compared: inputs, constants, and
+    what programs made."""
+    makers = {name: node for node in model.graph.node for name in node.output}
+    found: list[onnx.NodeProto] = []
+    pending = [tensor]
+    while pending:
+        name = pending.pop()
+        node = makers.get(name)
+        known = name in equal and name != tensor
+        if node is None or known or node.op_type == "EPContext" or node in found:
+            continue
+        found.append(node)
+        pending.extend(names_used(node))
+    order = [node for node in model.graph.node if node in found]
+    return {"host": [f"{node.op_type} {node.name}" for node in order]} if order else {}
+
+
 def _same_names(what: str, reference: list[str], model: list[str]) -> None:
     if sorted(reference) != sorted(model):
         raise UsageError(
@@ -149,6 +168,7 @@ def compare(session: Session, oracle: Oracle, inputs: Mapping[str, NDArray], out
     )
     actual = {**session.tensors, **outputs}
     names = [name for name in dict.fromkeys([*oracle.tensors, *oracle.outputs]) if name in actual]
+    equal: set[str] = set()
     result.tensors = len([name for name in oracle.tensors if name in actual])
     result.tensors_total = len(oracle.tensors)
     for name in names:
@@ -158,6 +178,7 @@ def compare(session: Session, oracle: Oracle, inputs: Mapping[str, NDArray], out
         unequal = (want != got) & ~((want != want) & (got != got))
         count = int(unequal.sum())
         if not count:
+            equal.add(name)
             continue
         result.mismatches += count
         result.max_abs_diff = max(result.max_abs_diff, _largest(want[unequal], got[unequal]))
@@ -169,6 +190,6 @@ def compare(session: Session, oracle: Oracle, inputs: Mapping[str, NDArray], out
                 "expected": _plain(want[index]),
                 "actual": _plain(got[index]),
                 "mismatches": count,
-                **_where(session.programs, name, index),
+                **(_where(session.programs, name, index) or _where_on_the_host(session.artifact, name, equal)),
             }
     return result

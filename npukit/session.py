@@ -196,7 +196,7 @@ class Session:
         return execution.outputs
 
     def _profile(self, execution: Execution, seconds: float) -> Profile:
-        profile = Profile(self.config, boundary_bytes=execution.boundary_bytes)
+        profile = Profile(self.config, boundary=execution.boundary, transfers=execution.transfers)
         programs = self.programs
         for name, record in execution.records.items():
             program = programs[name]
@@ -209,7 +209,10 @@ class Session:
         profile.seconds = {
             "compile": self._compile_seconds,
             "simulate": sum(record.seconds_device for record in execution.records.values()),
-            "host": execution.host_seconds + sum(record.seconds_host for record in execution.records.values()),
+            "host": execution.host_seconds + execution.write_seconds + execution.boundary.seconds,
+            "fallback": execution.host_seconds,
+            "boundary": execution.boundary.seconds,
+            "gpu": execution.transfers.seconds,
             "total": seconds,
         }
         return profile

@@ -255,7 +255,7 @@ def summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 def main() -> int:
     """Run the suite. Exit code 1 where a case is lost, or the list is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--config", default="int8-16x16", help="what to compile for (default: %(default)s)")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose names have this text in them")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes (default: %(default)s)")

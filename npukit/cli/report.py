@@ -8,11 +8,11 @@ from npukit.cli.common import shape_text, thousands
 from npukit.compiler.frontends.onnx.offload import Offload, Reason
 from npukit.profiling.layers import Profile
 
-__all__ = ["layer_table", "offload_json", "offload_text"]
+__all__ = ["boundary_text", "layer_table", "offload_json", "offload_text"]
 
 
-def offload_json(offload: Offload, boundary_bytes: int | None = None) -> dict[str, Any]:
-    """Nodes and MACs taken over, and a reason for each node that stays."""
+def offload_json(offload: Offload, profile: Profile | None = None) -> dict[str, Any]:
+    """Nodes and MACs taken over, and a reason for each node that stays; of a run, the bytes that crossed."""
     result: dict[str, Any] = {
         "nodes": offload.nodes,
         "nodes_total": offload.nodes_total,
@@ -22,9 +22,24 @@ def offload_json(offload: Offload, boundary_bytes: int | None = None) -> dict[st
         "suggestion": offload.suggestion,
         "reasons": [vars(reason) for reason in offload.reasons],
     }
-    if boundary_bytes is not None:
-        result["boundary_bytes"] = boundary_bytes
+    if profile is not None:
+        result["boundary_bytes"], result["gpu_bytes"] = profile.boundary.moved, profile.transfers.moved
     return result
+
+
+def boundary_text(profile: Profile) -> str:
+    """What it cost to cut the graph, and what the rest took."""
+    text = (
+        f"{thousands(profile.boundary.moved)} bytes to and from the accelerator, laid out in "
+        f"{1e3 * profile.boundary.seconds:.1f} ms; ONNX Runtime's part in "
+        f"{1e3 * profile.seconds['fallback']:.1f} ms"
+    )
+    if profile.transfers.moved:
+        text += (
+            f", of which {1e3 * profile.transfers.seconds:.1f} ms for {thousands(profile.transfers.moved)} bytes to "
+            "and from the GPU"
+        )
+    return text
 
 
 def offload_text(offload: Offload) -> str:

@@ -25,7 +25,7 @@ from npukit.cli.common import (
     shapes_of,
     thousands,
 )
-from npukit.cli.report import layer_table, offload_json, offload_text
+from npukit.cli.report import boundary_text, layer_table, offload_json, offload_text
 from npukit.compare import Comparison, Oracle, compare
 from npukit.compare_floats import FloatComparison, compare_floats
 from npukit.devices import device_names
@@ -181,7 +181,7 @@ def _json(options: argparse.Namespace, session: Session, comparison: Comparison 
         "utilization": profile.utilization,
         "seconds": profile.seconds,
         "memory_peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "offload": offload_json(session.offload, profile.boundary_bytes),
+        "offload": offload_json(session.offload, profile),
         "counters": profile.counters,
         "layers": [asdict(layer) for layer in profile.layers],
     }
@@ -201,10 +201,16 @@ def _print(options: argparse.Namespace, session: Session, comparison: Comparison
         f"{session.config.array} MACs; compiled in {profile.seconds['compile']:.2f} s, "
         f"simulated in {profile.seconds['simulate']:.2f} s",
     )
+    if session.offload.fallback and session.programs:
+        say(options, boundary_text(profile))
     if comparison is not None:
         print(comparison_text(comparison))
         if not session.programs:
             print("nothing ran on the accelerator, so this compares ONNX Runtime with itself: exit code 1")
+
+
+_SHOWN = 4
+"""Nodes that are named where a difference begins on the host."""
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -227,5 +233,13 @@ def comparison_text(comparison: Comparison) -> str:
             text += (
                 f"; made by {first['op']} {first['node']}, instructions {first['instructions'][0]} to "
                 f"{first['instructions'][1]}, written by {first['instruction']} of {first['subgraph']}"
+            )
+        elif "host" in first:
+            nodes = first["host"]
+            shown = ", ".join(nodes[-_SHOWN:])
+            more = f" and {len(nodes) - _SHOWN} before" if len(nodes) > _SHOWN else ""
+            text += (
+                f"; it begins in ONNX Runtime on the host, not on the accelerator, in {shown}{more}: what they read is "
+                "equal"
             )
     return text

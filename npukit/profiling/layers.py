@@ -7,6 +7,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from npukit.driver.host import Transfers
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Engine, Load, Matrix, Memory, Store, Vector
 from npukit.isa.program import Program
@@ -46,7 +47,12 @@ class LayerProfile:
 
 @dataclass
 class Profile:
-    """The last run of a session. Cycles sum over the accelerated subgraphs."""
+    """The last run of a session. Cycles sum over the accelerated subgraphs.
+
+    Attributes:
+        boundary: what went to and from the accelerator, in seconds of laying it out.
+        transfers: what went to and from a GPU that runs the rest.
+    """
 
     config: NpuConfig
     cycles: int = 0
@@ -54,7 +60,8 @@ class Profile:
     counters: dict[str, int] = field(default_factory=dict)
     layers: list[LayerProfile] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
-    boundary_bytes: int = 0
+    boundary: Transfers = field(default_factory=Transfers)
+    transfers: Transfers = field(default_factory=Transfers)
 
     @property
     def utilization(self) -> float:

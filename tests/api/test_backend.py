@@ -1,5 +1,7 @@
 """`npukit.backend`: ONNX's own interface."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -22,7 +24,7 @@ def test_inputs_and_outputs() -> None:
     x = np.array([[-1, 2]], np.float32)
     rep = backend.prepare(_relu([1, 2]))
     for given in (x, [x], (x,), {"x": x}):
-        outputs = rep.run(given)
+        outputs: Any = rep.run(given)
         assert outputs[0].tolist() == [[0, 2]] and outputs.z.tolist() == [[0, -2]] and outputs["y"] is outputs[0]
     assert backend.run(_relu([1, 2]), [x])[1].tolist() == [[0, -2]]
     with pytest.raises(UsageError, match="the model has 1 inputs \\(x\\), not 2"):
@@ -78,6 +80,6 @@ def test_one_node() -> None:
     node = helper.make_node("Add", ["a", "b"], ["sum"])
     assert backend.run_node(node, [a, b])[0].tolist() == [4, 7]
     assert backend.run_node(node, {"b": b, "a": a}, opset_version=13)[0].tolist() == [4, 7]
-    assert backend.run_node(node, [a, b], outputs_info=[(np.float32, (2,))])[0].tolist() == [4, 7]
+    assert backend.run_node(node, [a, b], outputs_info=[(np.dtype(np.float32), (2,))])[0].tolist() == [4, 7]
     with pytest.raises(UsageError, match="the node has 2 inputs \\(a, b\\), not 1"):
         backend.run_node(node, [a])

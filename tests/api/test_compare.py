@@ -5,11 +5,13 @@ from itertools import product
 
 import numpy as np
 import pytest
+from npukit.driver.host import run_session
 from npukit.isa.config import PRESETS
 from npukit.isa.instructions import Vector
 from npukit.isa.program import Capture
 from onnx import TensorProto, helper
 
+from npukit.cli.run import comparison_text
 from npukit.compare import Comparison, Oracle, compare
 from npukit.errors import UsageError
 from npukit.session import Session
@@ -61,6 +63,31 @@ def test_every_element_leads_to_the_instruction_that_wrote_it(graphs) -> None:
             nodes.add(first["op"])
         session.tensors[name] = right
     assert nodes == {"Conv", "MaxPool", "Gemm"}
+
+
+def test_a_difference_that_begins_on_the_host(graphs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named by the nodes between what is equal and the first tensor that differs."""
+    graph = graphs.Graph(seed=4)
+    x = graph.conv(graph.input((1, 5, 6, 6)), 4)
+    soft = graph.node("Softmax", [graph.dequantize(x)], axis=1)
+    y = graph.quantize(soft, 1 / 256, output="gates")
+    graph.output(graph.conv(y, 3))
+    model = graph.model()
+
+    def wrong(session, names, inputs):
+        values = run_session(session, names, inputs)
+        return {name: value ^ 1 if name == "gates" else value for name, value in values.items()}
+
+    monkeypatch.setattr("npukit.driver.executor.run_session", wrong)
+    session = Session(model, CONFIG, capture=True)
+    inputs = graphs.inputs_of(model)
+    found = compare(session, Oracle(model), inputs, session.run(inputs))
+    assert found.first_mismatch is not None and found.first_mismatch["tensor"] == "gates"
+    names = [node.split()[0] for node in found.first_mismatch["host"]]
+    assert names == ["DequantizeLinear", "Softmax", "QuantizeLinear"]
+    text = comparison_text(found)
+    assert "it begins in ONNX Runtime on the host, not on the accelerator, in DequantizeLinear" in text
+    assert text.endswith("QuantizeLinear QuantizeLinear:gates: what they read is equal")
 
 
 def _words(capture: Capture, written: Vector) -> set[int]:

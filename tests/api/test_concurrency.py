@@ -168,8 +168,8 @@ def test_threads_share_a_session(graphs, digits: Case, session: Session, seed: i
         at_once(*[job] * 4)
         assert len({id(profile) for profile in profiles}) == 20
         for profile in profiles:  # times depend on no value
-            assert (profile.cycles, profile.macs, profile.counters, profile.layers, profile.boundary_bytes) == (
-                expected.cycles, expected.macs, expected.counters, expected.layers, expected.boundary_bytes
+            assert (profile.cycles, profile.macs, profile.counters, profile.layers, profile.boundary.moved) == (
+                expected.cycles, expected.macs, expected.counters, expected.layers, expected.boundary.moved
             )  # fmt: skip
 
 

@@ -271,6 +271,7 @@ def test_run_json(npukit, digits) -> None:
         "macs_unknown",
         "suggestion",
         "boundary_bytes",
+        "gpu_bytes",
         "reasons",
     }
     assert value["offload"]["boundary_bytes"] == 64 + 10

@@ -43,6 +43,16 @@ def test_cuda(npukit, mixed: Path) -> None:
         npukit("run", mixed, "--fallback", "cuda").refused("has no CUDA", "pip install onnxruntime-gpu")
 
 
+def test_what_the_boundary_costs(npukit, mixed: Path) -> None:
+    """Bytes of both convolutions' inputs and results, int8; text for people, numbers for programs."""
+    result = npukit("run", mixed, "--json").json
+    assert result["offload"]["boundary_bytes"] == 4 * 64 + 5 * 36 + 5 * 36 + 6 * 16
+    assert result["offload"]["gpu_bytes"] == result["seconds"]["gpu"] == 0
+    assert result["seconds"]["boundary"] > 0 and result["seconds"]["fallback"] > 0
+    line = next(line for line in npukit("run", mixed).err.splitlines() if "to and from the accelerator" in line)
+    assert line.startswith("712 bytes to and from the accelerator, laid out in ") and "ONNX Runtime's part in" in line
+
+
 def test_least_macs(npukit, mixed: Path) -> None:
     """The first convolution has 4 * 5 * 9 * 36 MACs, the second 5 * 6 * 9 * 16."""
     for least, parts in ((0, 2), (4320, 2), (4321, 1), (6480, 1), (6481, 0)):

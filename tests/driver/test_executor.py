@@ -57,7 +57,7 @@ def test_the_callers_arrays_stay(graphs) -> None:
     assert all(np.array_equal(inputs[name], copy) for name, copy in copies.items()) and list(inputs) == ["a", "b"]
     for output in execution.outputs.values():
         output[...] = 0
-    assert execution.boundary_bytes == 3 * 4 * 36 and list(execution.records) == ["npukit_0"]
+    assert execution.boundary.moved == 3 * 4 * 36 and list(execution.records) == ["npukit_0"]
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
@@ -151,7 +151,7 @@ def test_models_without_programs(graphs) -> None:
     execution = Executor(model, SimDevice(CONFIG)).run(inputs)
     expected = Oracle(model).run(inputs)
     assert all(np.array_equal(expected[name], value) for name, value in execution.outputs.items())
-    assert execution.records == {} and execution.boundary_bytes == 0
+    assert execution.records == {} and execution.boundary.moved == 0
 
 
 def test_parts_that_onnx_runtime_refuses(graphs) -> None:

@@ -19,6 +19,25 @@ def gather() -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
+def test_in_a_devices_memory() -> None:
+    """Inputs are copied there and results back, which is counted; here the processor's memory stands for a device's."""
+    session, transfers = host.open_session(gather()), host.Transfers()
+    for count in (1, 2):
+        found = host.run_session_on("cpu", session, ["out"], {"index": np.zeros(1, np.int64)}, transfers)
+        assert np.array_equal(found["out"], [0]) and transfers.moved == 16 * count and transfers.seconds > 0
+    with pytest.raises(host.HostError, match="ONNX Runtime stops: .*indices element out of data bounds"):
+        host.run_session_on("cpu", session, ["out"], {"index": np.full(1, 9, np.int64)}, transfers)
+
+
+def test_text_stays_outside_of_a_devices_memory() -> None:
+    words = [helper.make_tensor_value_info(name, TensorProto.STRING, [1]) for name in ("a", "b")]
+    graph = helper.make_graph([helper.make_node("Identity", ["a"], ["b"])], "g", words[:1], words[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session, transfers = host.open_session(model), host.Transfers()
+    found = host.run_session_on("cpu", session, ["b"], {"a": np.array(["x"], object)}, transfers)
+    assert found["b"].tolist() == ["x"] and transfers.moved == 0
+
+
 def test_sessions(capfd) -> None:
     session = host.open_session(gather())
     assert np.array_equal(host.run_session(session, ["out"], {"index": np.zeros(1, np.int64)})["out"], [0])
