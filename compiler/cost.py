@@ -120,22 +120,27 @@ class ConvolutionCost:
     def _work(self, tiling: ConvTiling) -> _Work:
         shape, config, cost = self._shape, self._cost.config, self._cost
         tall, broad = shape.out_size
-        tiles = shape.batch * -(-tall // tiling.rows) * -(-broad // tiling.columns)
+        images = tiling.images
+        tiles = -(-shape.batch // images) * -(-tall // tiling.rows) * -(-broad // tiling.columns)
         groups = -(-shape.out_blocks // tiling.blocks)
         count, outputs = tiles * groups, tiling.rows * tiling.columns
         chunks = -(-shape.in_blocks // tiling.channels) * -(-shape.kernel[0] // tiling.kernel_rows)
 
         # of all tiles; blocks are shared out among them as evenly as can be
         blocks = tiles * shape.out_blocks
-        matrix = blocks * self._steps * max(config.array, outputs, self._accumulate)
-        vector = blocks * (outputs * self._passes + _BLOCK_CYCLES)
-        store = blocks * self._stored(tiling, outputs * config.word_bytes) / tiling.blocks
-        inputs, weights = self._loaded_inputs(tiling), self._loaded_weights(tiling)
+        least = max(config.array, self._accumulate)
+        streamed = images * max(least, outputs)
+        if images > 1 and shape.in_line:
+            streamed = max(least, images * shape.line)
+        matrix = blocks * self._steps * streamed
+        vector = blocks * images * (outputs * self._passes + _BLOCK_CYCLES)
+        store = blocks * images * self._stored(tiling, outputs * config.word_bytes) / tiling.blocks
+        inputs, weights = images * self._loaded_inputs(tiling), self._loaded_weights(tiling)
         parameters = cost.transfer(1, (1 + 2 * tiling.blocks) * config.wide_word_bytes)
         # what is kept between tiles is loaded once
         inputs *= shape.kernel[0] if shape.by_row else 1
         kept_inputs = shape.in_blocks * shape.input_rows(tiling.rows) * shape.input_columns(tiling.columns)
-        kept_inputs *= shape.kernel[0] if shape.by_row else 1
+        kept_inputs *= images * (shape.kernel[0] if shape.by_row else 1)
         kept_weights = shape.out_blocks * self._steps * config.array
         if tiling.weights_outer:
             kept_inputs, kept_weights = tiles * kept_inputs, kept_weights // groups
@@ -147,7 +152,8 @@ class ConvolutionCost:
         first = inputs + weights + parameters
         product, results, result = matrix / count, vector / count, store / count
         last = result + self._response
-        gaps = count * (_TILE_CYCLES + _CHUNK_CYCLES * chunks)
+        apart = images if images > 1 and not shape.in_line else 1
+        gaps = count * (_TILE_CYCLES + _CHUNK_CYCLES * chunks * apart)
         by_matrix = (inputs + weights) / chunks + parameters + matrix + gaps + results + last
         # the first pass of the outer loop waits for all that it keeps for later ones, less where that comes in chunks;
         # the others have it

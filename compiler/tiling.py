@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from heapq import nsmallest
 from itertools import pairwise
-from math import isqrt
+from math import isqrt, prod
 
 from npukit.compiler.errors import CompileError
 from npukit.compiler.ir.graph import Graph
@@ -22,6 +22,8 @@ from npukit.compiler.limits import (
 )
 from npukit.isa.config import NpuConfig
 
+_SMALL = 4
+"""Images of so many times the array's rows keep it at work while the next weights are loaded."""
 KEEP = 0.5
 """Share of a memory for buffers that are kept between tiles, where all fits."""
 
@@ -122,7 +124,10 @@ def window_counts(operation: AveragePool, axis: int, x: Tensor, y: Tensor) -> li
 
 @dataclass(frozen=True)
 class ConvShape:
-    """Sizes of one convolution in words and blocks; `folded`: the input's blocks lie together, and come together."""
+    """Sizes of one convolution in words and blocks.
+
+    `folded`: the input's blocks lie together, and come together; `deep`: windows have images as a third dimension.
+    """
 
     config: NpuConfig
     batch: int
@@ -134,6 +139,7 @@ class ConvShape:
     strides: tuple[int, int]
     dilations: tuple[int, int]
     folded: bool = False
+    deep: bool = False
 
     @classmethod
     def of(cls, config: NpuConfig, graph: Graph, operation: Convolution) -> "ConvShape":
@@ -150,6 +156,7 @@ class ConvShape:
             strides=operation.strides,
             dilations=operation.dilations,
             folded=x.folded is not None,
+            deep=operation.depth is not None,
         )
 
     @property
@@ -157,6 +164,28 @@ class ConvShape:
         """Whether a window does not fit, so that the input comes once for each row of the kernel."""
         tall, wide = ((self.kernel[axis] - 1) * self.dilations[axis] + 1 for axis in (0, 1))
         return not _fits(self.config, tall * wide)
+
+    @cached_property
+    def line(self) -> int:
+        """Words of ACC for an image of the result, where its rows are computed as one line over the input's, with what
+        lies between them."""
+        return (self.out_size[0] - 1) * self.input_columns(self.out_size[1]) + self.out_size[1]
+
+    @cached_property
+    def in_line(self) -> bool:
+        """Whether images of the result are computed so, many by an instruction, because that takes less time than one
+        by an instruction, of which none takes less than the array has rows."""
+        step = 1 if self.kernel[0] == 1 else self.strides[0]
+        return self.line < max(self.config.array, prod(self.out_size)) and step == self.strides[1]
+
+    @cached_property
+    def together(self) -> int:
+        """Images of a batch for which weights are loaded once: small ones, which would otherwise wait for them."""
+        places = prod(self.out_size)
+        if self.batch == 1 or self.deep or self.folded or self.by_row or places >= _SMALL * self.config.array:
+            return 1
+        most = self.config.acc_depth // (self.line if self.in_line else places)
+        return max(1, min(self.batch, most, MAX_ROWS))
 
     def input_rows(self, rows: int) -> int:
         """Input rows that `rows` output rows look at; rows between them are left out where the kernel, or what of it
@@ -174,7 +203,8 @@ class ConvShape:
 class ConvTiling:
     """Sizes of a tile: output blocks, rows and columns; input blocks and kernel rows per MATRIX.
 
-    `weights_outer`: the loop over output blocks is outside of the one over rows and columns.
+    `weights_outer`: the loop over output blocks is outside of the one over rows and columns. `images`: whole ones of a
+    batch, which share the weights that are loaded.
     """
 
     shape: ConvShape
@@ -184,11 +214,13 @@ class ConvTiling:
     channels: int
     kernel_rows: int
     weights_outer: bool
+    images: int = 1
 
     @cached_property
     def input_words(self) -> int:
         """ACT words of one reduction chunk's input."""
-        return self.channels * self.shape.input_rows(self.rows) * self.shape.input_columns(self.columns)
+        plane = self.shape.input_rows(self.rows) * self.shape.input_columns(self.columns)
+        return self.images * self.channels * plane
 
     @cached_property
     def weight_words(self) -> int:
@@ -240,25 +272,31 @@ def best_tilings(shape: ConvShape, cost: Callable[[ConvTiling], float], most: in
 
 def _tilings(shape: ConvShape, act: int, wgt: int, count: int) -> Iterator[ConvTiling]:
     most = min(shape.config.acc_depth, MAX_STRIDE)
+    if shape.together > 1:
+        yield from _candidates(shape, *shape.out_size, act, wgt, count // 3, shape.together)
     for rows in _sizes(shape.out_size[0], min(most, MAX_ROWS), count):
         for columns in _sizes(shape.out_size[1], min(most // rows, MAX_COLUMNS), count):
             yield from _candidates(shape, rows, columns, act, wgt, count // 3)
 
 
-def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int, count: int) -> list[ConvTiling]:
+def _candidates(
+    shape: ConvShape, rows: int, columns: int, act: int, wgt: int, count: int, images: int = 1
+) -> list[ConvTiling]:
     config = shape.config
-    plane = shape.input_rows(rows) * shape.input_columns(columns)
+    plane = images * shape.input_rows(rows) * shape.input_columns(columns)
     least = plane * shape.in_blocks if shape.folded else plane
-    if least > act or rows * columns > act:
+    places = images * rows * columns
+    if least > act or places > act:
         return []
     found = []
-    most_blocks = min(config.acc_depth // (rows * columns), act // (rows * columns), shape.out_blocks, MAX_BLOCKS)
+    sums = images * shape.line if images > 1 and shape.in_line else places
+    most_blocks = min(config.acc_depth // sums, act // places, shape.out_blocks, MAX_BLOCKS)
     most_blocks = min(most_blocks, (config.par_depth // 2 - 1) // 2)
     row_tiles = shape.kernel[1] * config.array
     for blocks in _sizes(shape.out_blocks, most_blocks, count):
         kernel_rows = shape.kernel[0]
         # a single bank holds the result as well
-        room = min(act, config.act_depth - blocks * rows * columns) if config.act_banks == 1 else act
+        room = min(act, config.act_depth - blocks * places) if config.act_banks == 1 else act
         if room < least:
             continue
         fitting = shape.in_blocks if shape.folded else room // plane
@@ -274,7 +312,7 @@ def _candidates(shape: ConvShape, rows: int, columns: int, act: int, wgt: int, c
                 continue
         channels = -(-shape.in_blocks // -(-shape.in_blocks // channels))
         # with one group of blocks, or one place, either loop is the outer one
-        one = blocks >= shape.out_blocks or (rows, columns, shape.batch) == (*shape.out_size, 1)
+        one = blocks >= shape.out_blocks or (rows, columns, shape.batch) == (*shape.out_size, images)
         for weights_outer in (True,) if one else (True, False):
-            found.append(ConvTiling(shape, blocks, rows, columns, channels, kernel_rows, weights_outer))
+            found.append(ConvTiling(shape, blocks, rows, columns, channels, kernel_rows, weights_outer, images))
     return found

@@ -1,7 +1,7 @@
 """Collects tasks in program order, and keeps loaded buffers for those that want them again."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
@@ -331,35 +331,44 @@ class Builder:
 
     def load_tile(self, region: Region, pad_value: float) -> Buffer:
         """A tile of an activation that does not stay on chip, its words without gaps."""
-        assert region.tensor not in self.residents, region.tensor
-        key = (region.key, pad_value)
+        return self.load_tiles([region], pad_value)
+
+    def load_tiles(self, regions: Sequence[Region], pad_value: float) -> Buffer:
+        """The same of several tiles, of as many words each, one behind the other."""
+        first = regions[0]
+        assert first.tensor not in self.residents, first.tensor
+        key = (*(region.key for region in regions), pad_value)
 
         def fill(buffer: Buffer) -> None:
-            if region.empty:
-                self.fill_part(buffer, pad_value, 0, (1, 1, buffer.words), (0, 0))
-                return
-            shape = (region.blocks, region.valid_rows, region.valid_columns * region.place)
-            line = region.width * region.place
-            dram = (region.images * region.height * line, region.step_y * line)
-            chip = (region.rows * region.pitch, region.pitch)
-            border = bool(region.top or region.bottom or region.left or region.right)
-            if not border:
-                shape, chip, dram = _merge(shape, chip, dram)
-            instruction = Load(
-                memory=Memory.ACT,
-                planes=shape[0], rows=shape[1], words=shape[2],
-                plane_stride=chip[0] if shape[0] > 1 else 0, row_stride=chip[1], word_stride=1,
-                dram_plane_stride=dram[0] if shape[0] > 1 else 0,
-                dram_row_stride=dram[1] if shape[1] > 1 else 0,
-                pad_top=region.top, pad_bottom=region.bottom,
-                pad_left=region.left, pad_right=region.right, pad_value=self._element(pad_value) if border else 0,
-            )  # fmt: skip
-            self._emit(
-                Engine.LOAD, instruction, (Operand("", buffer, write=True),),
-                DramUse(region.tensor, region.offset, None if region.tensor in self.plan.constants else region.box),
-            )  # fmt: skip
+            for position, region in enumerate(regions):
+                self._fill_tile(buffer, position * first.words, region, pad_value)
 
-        return self.resident(Memory.ACT, key, region.words, region.tensor, fill)
+        return self.resident(Memory.ACT, key, len(regions) * first.words, first.tensor, fill)
+
+    def _fill_tile(self, buffer: Buffer, start: int, region: Region, pad_value: float) -> None:
+        if region.empty:
+            self.fill_part(buffer, pad_value, start, (1, 1, region.words), (0, 0))
+            return
+        shape = (region.blocks, region.valid_rows, region.valid_columns * region.place)
+        line = region.width * region.place
+        dram = (region.images * region.height * line, region.step_y * line)
+        chip = (region.rows * region.pitch, region.pitch)
+        border = bool(region.top or region.bottom or region.left or region.right)
+        if not border:
+            shape, chip, dram = _merge(shape, chip, dram)
+        instruction = Load(
+            memory=Memory.ACT,
+            planes=shape[0], rows=shape[1], words=shape[2],
+            plane_stride=chip[0] if shape[0] > 1 else 0, row_stride=chip[1], word_stride=1,
+            dram_plane_stride=dram[0] if shape[0] > 1 else 0,
+            dram_row_stride=dram[1] if shape[1] > 1 else 0,
+            pad_top=region.top, pad_bottom=region.bottom,
+            pad_left=region.left, pad_right=region.right, pad_value=self._element(pad_value) if border else 0,
+        )  # fmt: skip
+        self._emit(
+            Engine.LOAD, instruction, (Operand("", buffer, start, write=True),),
+            DramUse(region.tensor, region.offset, None if region.tensor in self.plan.constants else region.box),
+        )  # fmt: skip
 
     def _element(self, value: float) -> int:
         """A number as the bits of an element."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "Piece",
-    "compute_tile",
+    "compute_tiles",
     "pieces",
     "requantize_parameters",
     "schedule_convolution",
@@ -110,29 +110,31 @@ def schedule_convolution(builder: Builder, layer: Convolution, follower: int | N
         tiling = builder.tiling(replace(whole, in_blocks=piece.in_blocks, out_blocks=piece.out_blocks))
         together = kept_together(builder, layer.output, follower)
         groups = builder.block_parts(piece.out_blocks, tiling.blocks, together, piece.first_out)
-        for batch, group, rows, columns in _tiles(tiling.shape, tiling, groups):
-            part, out = compute_tile(builder, piece, tiling, batch, group, rows, columns)
-            if follower is None:
-                builder.store_result(part, out)
-                continue
-            take_in_place_of_store(builder, follower, layer.output, part, out)
+        for images, group, rows, columns in _tiles(tiling.shape, tiling, groups):
+            for part, out in compute_tiles(builder, piece, tiling, images, group, rows, columns):
+                if follower is None:
+                    builder.store_result(part, out)
+                    continue
+                take_in_place_of_store(builder, follower, layer.output, part, out)
 
 
-def _tiles(shape: ConvShape, tiling: ConvTiling, groups: list[_Range]) -> Iterator[tuple[int, _Range, _Range, _Range]]:
+def _tiles(
+    shape: ConvShape, tiling: ConvTiling, groups: list[_Range]
+) -> Iterator[tuple[range, _Range, _Range, _Range]]:
     places = [
-        (batch, rows, columns)
-        for batch in range(shape.batch)
+        (range(*images), rows, columns)
+        for images in parts(shape.batch, tiling.images)
         for rows in parts(shape.out_size[0], tiling.rows)
         for columns in parts(shape.out_size[1], tiling.columns)
     ]
     if tiling.weights_outer:
         for group in groups:
-            for batch, rows, columns in places:
-                yield batch, group, rows, columns
+            for images, rows, columns in places:
+                yield images, group, rows, columns
     else:
-        for batch, rows, columns in places:
+        for images, rows, columns in places:
             for group in groups:
-                yield batch, group, rows, columns
+                yield images, group, rows, columns
 
 
 @dataclass(frozen=True)
@@ -178,27 +180,75 @@ def _with_weights(piece: Piece, chunk: _Chunk) -> list[_Chunk]:
     ]
 
 
-def compute_tile(
-    builder: Builder,
-    piece: Piece,
-    tiling: ConvTiling,
-    batch: int,
-    group: _Range,
-    rows: _Range,
-    columns: _Range,
-    where: Placed | None = None,
-) -> tuple[Region, Placed]:
-    """Emit the tasks of a tile, without those that store it: which part of the result, and where it lies.
+def compute_tiles(
+    builder: Builder, piece: Piece, tiling: ConvTiling, images: Sequence[int], group: _Range, rows: _Range,
+    columns: _Range, where: Placed | None = None,
+) -> list[tuple[Region, Placed]]:  # fmt: skip
+    """Emit the tasks of a tile of each of some images, without those that store it: which part of the result each is,
+    and where it lies. Several images are whole ones, which share the weights that are loaded.
 
-    where: that place; by default, where the builder wants it.
+    where: the place of the only tile; by default, where the builder wants it.
     """
     shape, layer = tiling.shape, piece.layer
     height, width, blocks = rows[1] - rows[0], columns[1] - columns[0], group[1] - group[0]
-    size = builder.config.array
     target = piece.first_out + group[0], piece.first_out + group[1]
-    seen = ((0, batch),) if layer.depth is None else layer.depth.seen(batch)
+    seen = ((0, 0),) if layer.depth is None else layer.depth.seen(images[0])
     parameters = requantize_parameters(builder, layer, target, [tap for tap, _ in seen])
-    acc = Buffer(Memory.ACC, blocks * height * width, layer.output)
+    storage = builder.tensor(layer.input).storage
+    in_line = len(images) > 1 and shape.in_line and storage not in builder.residents
+    sums = _Sums.of(builder, layer, shape, (blocks, len(images), height, width), in_line)
+    for index, chunk in enumerate(_chunks(builder, piece, tiling, group, seen)):
+        # weights first: they wait for no earlier layer
+        wgt = _weights(builder, piece, shape, chunk)
+        first = chunk.blocks[0] - group[0]
+        sources = [chunk.image] if layer.depth is not None else [*images]
+        regions = [_input(builder, piece, shape, replace(chunk, image=image), rows, columns) for image in sources]
+        if in_line:
+            words = regions[0].words
+            buffer = builder.load_tiles(regions, window_border(builder.graph, layer))
+            act = Placed(buffer, 0, regions[0].rows * regions[0].pitch, regions[0].pitch)
+            places = (len(images), shape.line, words, shape.strides[1], shape.line)
+            _multiply(builder, shape, chunk, index > 0, act, 1, places, wgt, sums, first * sums.block)
+            continue
+        for position, region in enumerate(regions):
+            act = builder.load_region(region, window_border(builder.graph, layer))
+            down = _row_step(shape)[1] * act.pitch
+            places = (height, width, down, shape.strides[1] * region.place, width)
+            start = first * sums.block + position * sums.image
+            _multiply(builder, shape, chunk, index > 0, act, region.place, places, wgt, sums, start)
+    return [
+        _requantise(builder, layer, image, target, (rows, columns), parameters, sums, position, where)
+        for position, image in enumerate(images)
+    ]
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums of a tile in ACC: words from one image, one channel block, and one row to the next."""
+
+    buffer: Buffer
+    image: int
+    block: int
+    row: int
+
+    @classmethod
+    def of(
+        cls, builder: Builder, layer: Convolution, shape: ConvShape, sizes: tuple[int, int, int, int], in_line: bool
+    ) -> "_Sums":
+        """Room for the sums of so many blocks, images, rows and columns."""
+        blocks, images, height, width = sizes
+        if in_line:
+            image, pitch = shape.line, shape.input_columns(width)
+            return cls(Buffer(Memory.ACC, blocks * images * image, layer.output), image, images * image, pitch)
+        place = height * width
+        return cls(Buffer(Memory.ACC, images * blocks * place, layer.output), blocks * place, place, width)
+
+
+def _chunks(
+    builder: Builder, piece: Piece, tiling: ConvTiling, group: _Range, seen: Sequence[tuple[int, int]]
+) -> list[_Chunk]:
+    """What is multiplied one after the other, for some output blocks."""
+    shape, layer = tiling.shape, piece.layer
     chunks = [
         _Chunk(summand, group, (first + low, first + high), kernel, (0, shape.kernel[1]), image, first)
         for first, image in _images(layer, shape, seen)
@@ -209,50 +259,71 @@ def compute_tile(
     if shape.kernel[1] > MAX_KERNEL:
         chunks = [part for chunk in chunks for part in _narrow(chunk)]
     # sums over parts of a tile wait for those over all of it to be written, so they come last
-    chunks = [chunk for chunk in chunks if chunk.summand == 0] + [
+    return [chunk for chunk in chunks if chunk.summand == 0] + [
         part for chunk in chunks if chunk.summand > 0 for part in _with_weights(piece, chunk)
     ]
-    for index, chunk in enumerate(chunks):
-        # weights first: they wait for no earlier layer
-        wgt = _weights(builder, piece, shape, chunk)
-        region = _input(builder, piece, shape, chunk, rows, columns)
-        act = builder.load_region(region, window_border(builder.graph, layer))
-        pitch, place = act.pitch, region.place
-        channels, kernel = chunk.channels, (chunk.kernel_rows, chunk.kernel_columns)
-        count, tall, wide = (end - first for first, end in (channels, *kernel))
-        instruction = Matrix(
-            accumulate=int(index > 0),
-            channels=count,
-            kernel_height=tall,
-            kernel_width=wide,
-            height=height,
-            width=width,
-            blocks=chunk.blocks[1] - chunk.blocks[0],
-            act_stride_channel=(1 if place > 1 else act.plane) if count > 1 else 0,
-            act_stride_kernel_y=shape.dilations[0] * pitch if tall > 1 else 0,
-            act_stride_kernel_x=shape.dilations[1] if wide > 1 else 0,
-            act_stride_y=_row_step(shape)[1] * pitch if height > 1 else 0,
-            act_stride_x=shape.strides[1] * place if width > 1 else 0,
-            acc_stride_block=height * width,
-            acc_stride_y=width,
-            acc_stride_x=1,
-        )
-        start = kernel[1][0] * shape.dilations[1]
-        if not shape.by_row:
-            start += kernel[0][0] * shape.dilations[0] * pitch
-        start += channels[0] if place > 1 else 0
-        first = (chunk.blocks[0] - group[0]) * height * width
-        builder.matrix(instruction, act.operand("act", start), Operand("wgt", wgt), acc, first)
-    part = Region(builder.tensor(layer.output), size, batch, target, rows, columns)
+
+
+def _multiply(
+    builder: Builder, shape: ConvShape, chunk: _Chunk, accumulate: bool, act: Placed, place: int,
+    places: tuple[int, int, int, int, int], wgt: Buffer, sums: _Sums, first: int,
+) -> None:  # fmt: skip
+    """Emit a MATRIX task.
+
+    Args:
+        builder, shape, chunk: what is computed.
+        accumulate: whether it adds to what is there.
+        act: where the input lies, of `place` words for each place.
+        places: rows and columns of the result, words of the input from one to the next of each, and words of ACC from
+            one row to the next.
+        wgt: the weights.
+        sums, first: where the sums go, from which word on.
+    """
+    height, width, down, across, row = places
+    pitch = act.pitch
+    channels, kernel = chunk.channels, (chunk.kernel_rows, chunk.kernel_columns)
+    count, tall, wide = (end - start for start, end in (channels, *kernel))
+    instruction = Matrix(
+        accumulate=int(accumulate),
+        channels=count,
+        kernel_height=tall,
+        kernel_width=wide,
+        height=height,
+        width=width,
+        blocks=chunk.blocks[1] - chunk.blocks[0],
+        act_stride_channel=(1 if place > 1 else act.plane) if count > 1 else 0,
+        act_stride_kernel_y=shape.dilations[0] * pitch if tall > 1 else 0,
+        act_stride_kernel_x=shape.dilations[1] if wide > 1 else 0,
+        act_stride_y=down if height > 1 else 0,
+        act_stride_x=across if width > 1 else 0,
+        acc_stride_block=sums.block,
+        acc_stride_y=row,
+        acc_stride_x=1,
+    )
+    start = kernel[1][0] * shape.dilations[1]
+    if not shape.by_row:
+        start += kernel[0][0] * shape.dilations[0] * pitch
+    start += channels[0] if place > 1 else 0
+    builder.matrix(instruction, act.operand("act", start), Operand("wgt", wgt), sums.buffer, first)
+
+
+def _requantise(
+    builder: Builder, layer: Convolution, image: int, target: _Range, places: tuple[_Range, _Range],
+    parameters: Buffer, sums: _Sums, position: int, where: Placed | None,
+) -> tuple[Region, Placed]:  # fmt: skip
+    """Emit the VECTOR task of a tile of an image."""
+    rows, columns = places
+    part = Region(builder.tensor(layer.output), builder.config.array, image, target, rows, columns)
     where = where or builder.result_tile(part)
     instruction = Vector(
         operation=Operation.REQUANTIZE,
-        blocks=blocks, height=height, width=width,
-        a_memory=Memory.ACC, a_stride_block=height * width, a_stride_y=width, a_stride_x=1,
+        blocks=target[1] - target[0], height=rows[1] - rows[0], width=columns[1] - columns[0],
+        a_memory=Memory.ACC, a_stride_block=sums.block, a_stride_y=sums.row, a_stride_x=1,
         out_stride_block=where.plane, out_stride_y=where.pitch, out_stride_x=1,
     )  # fmt: skip
-    capture = builder.capture(layer.output, batch, target[0], rows[0], columns[0])
-    builder.vector(instruction, (Operand("a", acc),), where.operand("out", write=True), parameters, capture)
+    capture = builder.capture(layer.output, image, target[0], rows[0], columns[0])
+    source = Operand("a", sums.buffer, position * sums.image)
+    builder.vector(instruction, (source,), where.operand("out", write=True), parameters, capture)
     return part, where
 
 

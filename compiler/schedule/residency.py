@@ -19,7 +19,7 @@ from npukit.compiler.ir.operations import (
 from npukit.compiler.ir.tensor import Tensor
 from npukit.compiler.limits import MAX_STRIDE
 from npukit.compiler.tasks import Buffer
-from npukit.compiler.tiling import parts
+from npukit.compiler.tiling import ConvShape, parts
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Memory
 
@@ -92,7 +92,7 @@ def choose_residents(config: NpuConfig, graph: Graph, room: list[float]) -> dict
         users = readers.get(tensor.name, [])
         if not users or tensor.name in outside or tensor.folded is not None:
             continue
-        if not all(_reads(graph, number, tensor, units[at[number]]) for number in users):
+        if not all(_reads(config, graph, number, tensor, units[at[number]]) for number in users):
             continue
         resident = _place(config, graph, tensor, [graph.operations[number] for number in users])
         if resident is None:
@@ -120,7 +120,7 @@ def _grouped(operation: TensorOperation) -> bool:
     return isinstance(operation, Convolution) and operation.groups > 1
 
 
-def _reads(graph: Graph, number: int, tensor: Tensor, unit: Sequence[int]) -> bool:
+def _reads(config: NpuConfig, graph: Graph, number: int, tensor: Tensor, unit: Sequence[int]) -> bool:
     """Whether an operation of a unit can read a tensor where it stays."""
     operation = graph.operations[number]
     sources = [graph.tensors[name] for name in graph.activations(operation)]
@@ -128,6 +128,10 @@ def _reads(graph: Graph, number: int, tensor: Tensor, unit: Sequence[int]) -> bo
         return False
     if isinstance(operation, Elementwise):
         return True
+    if isinstance(operation, Convolution):
+        shape = ConvShape.of(config, graph, operation)
+        if shape.together > 1 and shape.in_line:  # which wants its images one behind the other
+            return False
     return isinstance(operation, _MAKERS) and not _grouped(operation) and unit[0] == number
 
 

@@ -16,7 +16,7 @@ from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, MaxPool
 from npukit.compiler.limits import MAX_BLOCKS, MAX_ROWS, MAX_STRIDE
 from npukit.compiler.schedule.builder import Builder, Placed, Region
-from npukit.compiler.schedule.conv import Piece, compute_tile, pieces, requantize_parameters
+from npukit.compiler.schedule.conv import Piece, compute_tiles, pieces, requantize_parameters
 from npukit.compiler.schedule.fusion import kept_together, take_in_place_of_store
 from npukit.compiler.schedule.window import Tile, window_tasks
 from npukit.compiler.tasks import Buffer, Operand
@@ -223,7 +223,7 @@ class _Strips:
                 at = group[0] * plane + (place[0] - first) * chain.wide + window.pads[1]
                 where = Placed(between.buffer, at, plane, chain.wide)
                 target = blocks[0] + group[0], blocks[0] + group[1]
-                compute_tile(builder, self.piece, self.tiling, batch, target, place, (0, self.columns), where)
+                compute_tiles(builder, self.piece, self.tiling, (batch,), target, place, (0, self.columns), where)
         builder = self.builder.of(chain.window)
         tile = Tile(batch, blocks, rows, (0, self.y.view[3]))
         part = Region(self.y, builder.config.array, batch, blocks, rows, tile.columns)
