@@ -88,7 +88,7 @@ class Graph:
         """Multiply-accumulates of an operation. Products with padding around its input count; those with the zeros of a
         Dilate before it do not."""
         spread = {one.output: one for one in self.operations if isinstance(one, Dilate)}
-        if isinstance(operation, Convolution) and not operation.counted:
+        if isinstance(operation, Convolution | DepthwiseConvolution) and not operation.counted:
             return 0
         if isinstance(operation, TransposedConvolution):
             return prod(self.tensor(operation.input).shape) * prod(self.tensor(operation.weights).shape[1:])

@@ -173,7 +173,7 @@ class Convolution(_Rounded, Window):
         groups: of channels.
         alpha: a factor of the products.
         depth: where windows have a third dimension.
-        counted: whether its products are the model's; those that only bring elements to other channels are not.
+        counted: whether its products are the model's; those of what the model has no product for are not.
     """
 
     mnemonic = "convolution"
@@ -188,12 +188,17 @@ class Convolution(_Rounded, Window):
 
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseConvolution(_Rounded, Window):
-    """A convolution in which each channel has a kernel of its own: weights [channels, 1, height, width]."""
+    """A convolution in which each channel has a kernel of its own: weights [channels, 1, height, width].
+
+    Attributes:
+        counted: as of a Convolution.
+    """
 
     mnemonic = "depthwise_convolution"
 
     weights: str = operand()
     bias: str | None = operand(optional=True)
+    counted: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,5 +146,5 @@ def _depthwise(operation: Convolution) -> DepthwiseConvolution:
     return DepthwiseConvolution(
         output=operation.output, sources=operation.sources, input=operation.input, weights=operation.weights,
         bias=operation.bias, strides=operation.strides, pads=operation.pads, dilations=operation.dilations,
-        limits=operation.limits, rounding=operation.rounding,
+        limits=operation.limits, rounding=operation.rounding, counted=operation.counted,
     )  # fmt: skip

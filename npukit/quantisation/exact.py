@@ -2,8 +2,8 @@
 
 Where it computes a quantised operator in floats, a sum close to the middle between two results is decided by its
 rounding, and the machine leaves such an operator to it. Slightly larger scales avoid that: powers of two for a
-ConvTranspose, and for means and sums of channels, whose sums are then exact; and averages that never lie in the middle
-for an AveragePool.
+ConvTranspose, a linear Resize, and means and sums of channels, whose sums are then exact; and averages that never lie
+in the middle for an AveragePool.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -42,6 +42,8 @@ def with_exact_scales(model: onnx.ModelProto, source: onnx.ModelProto) -> tuple[
     changed = [node.name for node in copy.graph.node if node.op_type == "ConvTranspose" and _exact_sums(scales, node)]
     means = [node for node in copy.graph.node if node.op_type in ("ReduceMean", "ReduceSum")]
     changed += [node.name for node in means if _exact_mean(scales, node, _reduced_elements(node, source))]
+    linear = [node for node in copy.graph.node if node.op_type == "Resize" and _mode(node) == b"linear"]
+    changed += [node.name for node in linear if _powers(scales, node)]
     pools = [node for node in copy.graph.node if node.op_type == "AveragePool"]
     changed += [node.name for node in pools if _no_ties(scales, node, {*_counts(node)})]
     if not changed:
@@ -226,11 +228,22 @@ def _reduced_elements(node: onnx.NodeProto, source: onnx.ModelProto) -> int:
 def _exact_mean(scales: _Scales, node: onnx.NodeProto, count: int) -> bool:
     """Give a mean of so many elements, or their sum, powers of two, where that makes it exact; or else a scale without
     ties."""
-    x, y = scales.read(node.input[0]), scales.written(node.output[0])
-    if x is None or y is None or not count:
+    if not count:
         return False
     if node.op_type == "ReduceMean" and count & (count - 1):
         return _no_ties(scales, node, {count})
+    return _powers(scales, node)
+
+
+def _mode(node: onnx.NodeProto) -> bytes:
+    return next((attribute.s for attribute in node.attribute if attribute.name == "mode"), b"")
+
+
+def _powers(scales: _Scales, node: onnx.NodeProto) -> bool:
+    """Give what a node reads and what it makes powers of two."""
+    x, y = scales.read(node.input[0]), scales.written(node.output[0])
+    if x is None or y is None:
+        return False
     changed = False
     for one in (x, y):
         given = scales.values(one.scale)

@@ -17,13 +17,13 @@ from npukit.compiler.frontends.onnx.operators.macs import macs_of
 from npukit.compiler.frontends.onnx.operators.movement import (
     match_concat,
     match_pad,
-    match_resize,
     match_slice,
     match_split,
 )
 from npukit.compiler.frontends.onnx.operators.pool import match_average, match_global_average, match_maxpool
 from npukit.compiler.frontends.onnx.operators.rearrange import REARRANGING, match_rearrange
 from npukit.compiler.frontends.onnx.operators.reduce import match_maximum, match_mean
+from npukit.compiler.frontends.onnx.operators.resize import match_resize
 from npukit.compiler.frontends.onnx.operators.unary import SeveralTensors, is_function, match_unary
 from npukit.compiler.ir.operations import Reshape
 from npukit.compiler.legality import check_operation

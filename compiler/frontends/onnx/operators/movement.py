@@ -1,4 +1,4 @@
-"""Operators that put tensors together and take them apart: concatenation, padding, cutting out, repetition."""
+"""Operators that put tensors together and take them apart: concatenation, padding, cutting out."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,11 @@ from npukit.compiler.frontends.onnx.operators.base import (
 from npukit.compiler.frontends.onnx.operators.integer import operands_of_node
 from npukit.compiler.frontends.onnx.operators.quantisation import constant, static_shape
 from npukit.compiler.frontends.onnx.operators.tables import requantising_table
-from npukit.compiler.frontends.onnx.operators.windows import check_channels, check_image
-from npukit.compiler.ir.operations import Concatenation, Pad, Repeat, Slice
+from npukit.compiler.frontends.onnx.operators.windows import check_image
+from npukit.compiler.ir.operations import Concatenation, Pad, Slice
 from npukit.compiler.ir.tensor import Tensor
 
-__all__ = ["match_concat", "match_pad", "match_resize", "match_slice", "match_split"]
+__all__ = ["axes_of", "match_concat", "match_pad", "match_slice", "match_split"]
 
 
 def match_concat(context: Context, node: ir.Node) -> Match:
@@ -29,7 +29,7 @@ def match_concat(context: Context, node: ir.Node) -> Match:
     found = [source(context, operand) for operand in operands_of_node(node)]
     result = produced(context, node, clamp=False)
     y = result.tensor
-    axis = _axes([node.attributes.get_int("axis", 0)], len(y.shape))[0]
+    axis = axes_of([node.attributes.get_int("axis", 0)], len(y.shape))[0]
     names = [x.name for _, x in found]
     tables = [None if context.floats else requantising_table(x, y, names) for _, x in found]
     operation = Concatenation(
@@ -52,7 +52,7 @@ def _integers(node: ir.Node, position: int, name: str) -> list[int] | None:
     return [int(one) for one in array.reshape(-1)]
 
 
-def _axes(axes: Sequence[int], dimensions: int) -> list[int]:
+def axes_of(axes: Sequence[int], dimensions: int) -> list[int]:
     """Axes from 0 on.
 
     Raises:
@@ -76,7 +76,7 @@ def match_pad(context: Context, node: ir.Node) -> Match:
     given = _integers(node, 1, "pads") or []
     chosen = _integers(node, 3, "axes")
     dimensions = len(x.shape)
-    axes = _axes(range(dimensions) if chosen is None else chosen, dimensions)
+    axes = axes_of(range(dimensions) if chosen is None else chosen, dimensions)
     before, after = [0] * dimensions, [0] * dimensions
     if len(given) != 2 * len(axes):
         raise Refused(f"its pads are {given}, for the axes {axes}; two numbers for each axis are supported")
@@ -129,7 +129,7 @@ def match_slice(context: Context, node: ir.Node) -> Match:
     chosen, steps = (_integers(node, position, name) for position, name in ((3, "axes"), (4, "steps")))
     if starts is None or ends is None:
         raise Refused("it has no starts or no ends")
-    axes = _axes(range(len(starts)) if chosen is None else chosen, len(x.shape))
+    axes = axes_of(range(len(starts)) if chosen is None else chosen, len(x.shape))
     steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise Refused(f"its starts are {starts}, ends {ends}, axes {axes} and steps {steps}: not one for each axis")
@@ -149,7 +149,7 @@ def match_slice(context: Context, node: ir.Node) -> Match:
 def match_split(context: Context, node: ir.Node) -> Match:
     """Split along channels, height or width, into parts of any size; parts that nobody reads are not made."""
     value, x = source(context, operands_of_node(node)[0])
-    axis = _axes([node.attributes.get_int("axis", 0)], len(x.shape))[0]
+    axis = axes_of([node.attributes.get_int("axis", 0)], len(x.shape))[0]
     results, operations, start = [], [], 0
     for position, part in enumerate(node.outputs):
         size = static_shape(part)[axis]
@@ -165,48 +165,3 @@ def match_split(context: Context, node: ir.Node) -> Match:
     if not results:
         raise Refused("none of its parts is read")
     return match_of_moved(node, results, value, x, operations)
-
-
-def _scales(context: Context, node: ir.Node, dimensions: int) -> list[float] | None:
-    """The scales of a Resize or Upsample; None where it has sizes instead."""
-    position = 1 if node.op_type == "Upsample" or context.opsets.get("", 0) < 11 else 2
-    value = node.inputs[position] if position < len(node.inputs) else None
-    if value is None:
-        return list(node.attributes.get_floats("scales") or ()) or None  # Upsample's, before operator set 9
-    given = constant(value)
-    if given is None:
-        raise Refused(f"its scales {value.name} are not constant")
-    if given.size == 0:
-        return None
-    axes = _axes(node.attributes.get_ints("axes") or range(dimensions), dimensions)
-    if given.size != len(axes):
-        raise Refused(f"its scales are {given.reshape(-1).tolist()}, for the axes {axes}")
-    scales = [1.0] * dimensions
-    for axis, scale in zip(axes, given.reshape(-1), strict=True):
-        scales[axis] = float(scale)
-    return scales
-
-
-def match_resize(context: Context, node: ir.Node) -> Match:
-    """Resize to a whole multiple of height and width, by the nearest element."""
-    value, x = source(context, operands_of_node(node)[0])
-    check_image(x, node.op_type)
-    result = produced(context, node, clamp=False)
-    y = result.tensor
-    check_channels(y, node.op_type)
-    mode = node.attributes.get_string("mode", "nearest")
-    if mode != "nearest":
-        raise Refused(f"mode is {mode}; nearest is supported")
-    coordinates = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
-    rounding = node.attributes.get_string("nearest_mode", "round_prefer_floor")
-    exact = coordinates == "asymmetric" and rounding == "floor"
-    if node.op_type == "Resize" and not exact and (coordinates, rounding[:5]) != ("half_pixel", "round"):
-        raise Refused(f"coordinates are {coordinates}, rounded by {rounding}; asymmetric and floor are supported")
-    factors = y.view[2] // x.view[2], y.view[3] // x.view[3]
-    expected = (*x.view[:2], x.view[2] * factors[0], x.view[3] * factors[1])
-    scales = _scales(context, node, len(x.shape))
-    whole = scales is None or scales == [1.0, 1.0, *factors[4 - len(x.shape) :]]
-    if y.view != expected or min(factors) < 1 or not whole:
-        raise Refused(f"shape {list(x.shape)} becomes {list(y.shape)}; whole factors of height and width are supported")
-    operation = Repeat(output=y.name, sources=sources_of(result.nodes), input=x.name, factors=factors)
-    return match_of_moved(node, [result], value, x, [operation])
