@@ -7,7 +7,7 @@ import onnx
 import pytest
 from npukit.compiler.pipeline import check_model
 from npukit.isa.config import PRESETS
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from npukit import Session
 from npukit.compare import Oracle, compare
@@ -233,3 +233,18 @@ def test_the_same_integers_twice_with_different_meanings() -> None:
     both = make.node("QLinearConcat", [*make.parameters(0.05, 80), *make.quantised(y, 0.05, 80),
                                        *make.quantised(z, 0.07, 60)], MICROSOFT, axis=1)  # fmt: skip
     agree(make.model(both), {"QLinearConcat", "QLinearAdd"})
+
+
+def test_models_that_are_quantised_while_they_run(graphs) -> None:
+    """ONNX Runtime's dynamic quantiser makes these; they stay, and are told what would not."""
+    graph = graphs.Graph()
+    graph.inputs.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, 8]))
+    graph.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"], "quantise"))
+    weights = graph.constant(graph.random_weights((8, 6)))
+    graph.output_value(graph.node("MatMulInteger", ["q", weights, "zero"]), TensorProto.INT32)
+    graph.output_value(graph.node("Identity", ["scale"]))
+    offload = check_model(graph.model(), SMALL).partition
+    assert {reason.op for reason in offload.fallback} >= {"DynamicQuantizeLinear", "MatMulInteger"}
+    dynamic = [one.reason for one in offload.fallback if one.op != "Identity"]
+    assert all(reason.startswith("it is quantised while it runs") for reason in dynamic)
+    assert "npukit quantize" in offload.suggestion

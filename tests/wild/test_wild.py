@@ -1,10 +1,14 @@
 """A short version of `make wild`: small images, every architecture in one of the quantised forms."""
 
 import importlib.util
+import secrets
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from npukit.compiler.errors import Refused
+from npukit.compiler.frontends.onnx.operators import match_node
 from npukit.compiler.pipeline import check_model
 from onnx.version_converter import convert_version
 
@@ -47,3 +51,29 @@ def test_every_operator_set(opset: int) -> None:
     model = wild.quantize(wild.ARCHITECTURES["mobilenetv3"](32)).model
     partition = check_model(convert_version(model, opset), wild.PRESETS["int8-8x8"]).partition
     assert len(partition.subgraphs) == 1 and not partition.fallback
+
+
+@pytest.mark.parametrize("kind", ["fixed", "fresh"])
+@pytest.mark.parametrize("name", ["vit", "bert", "gpt", "mobilenetv3"])
+def test_random_cuts(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever stays in ONNX Runtime, it computes what it computes in the whole model."""
+    seed = 1 if kind == "fixed" else secrets.randbelow(1 << 20)
+    print(f"repeat with: seed {seed}")
+    model = wild.quantize(wild.ARCHITECTURES[name](64 if name in _LARGE else 32)).model
+    parts = []
+    for number in range(2):
+        random = np.random.default_rng([seed, number])
+        share = random.choice([0.05, 0.2, 0.5])
+
+        def some(context, node, random=random, share=share):
+            if random.random() < share:
+                raise Refused("it was chosen to stay")
+            return match_node(context, node)
+
+        monkeypatch.setattr("npukit.compiler.frontends.onnx.partition.match_node", some)
+        session = wild.Session(model, wild.PRESETS["int8-8x8"], capture=True)
+        inputs = wild.random_inputs(session.artifact, session.inputs, number)
+        found = wild.compare(session, wild.Oracle(model), inputs, session.run(inputs))
+        assert found.mismatches == 0, found.first_mismatch
+        parts.append(len(session.programs))
+    assert max(parts) > 1

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
+from npukit.compiler.frontends.onnx.functions import DYNAMIC
 from npukit.compiler.frontends.onnx.operators.integer import is_integer_operator
 from npukit.compiler.frontends.onnx.operators.macs import macs_of
 from npukit.compiler.frontends.onnx.operators.quantisation import is_quantiser
@@ -60,9 +61,6 @@ class Offload:
         return tuple(reason for reason in self.reasons if reason.op not in ("QuantizeLinear", "DequantizeLinear"))
 
 
-_DYNAMIC = ("ConvInteger", "DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulInteger")
-
-
 def suggestion_for(graph: ir.Graph, config: NpuConfig) -> str:
     """What to do about a model of which no product runs on a machine of that configuration; empty where there is no
     better advice than the nodes' own reasons."""
@@ -72,7 +70,7 @@ def suggestion_for(graph: ir.Graph, config: NpuConfig) -> str:
         name for name, one in PRESETS.items() if one.activation.floating != floating and one.array == config.array
     ]
     other = f"--config {others[0]}" if others else f"a configuration of {'int8' if floating else 'bf16'}"
-    dynamic = next((node.op_type for node in nodes if node.op_type in _DYNAMIC), None)
+    dynamic = next((node.op_type for node in nodes if node.op_type in DYNAMIC), None)
     static = any(is_quantiser(node) or is_integer_operator(node) for node in nodes)
     if dynamic is not None and not static:
         return (

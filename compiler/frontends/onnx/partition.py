@@ -7,6 +7,7 @@ import onnx_ir as ir
 from npukit.compiler.errors import CompileError, Refused
 from npukit.compiler.frontends.onnx.channels import assign_channel_axes
 from npukit.compiler.frontends.onnx.cuts import matches_in_the_way
+from npukit.compiler.frontends.onnx.functions import DYNAMIC
 from npukit.compiler.frontends.onnx.importer import Imported
 from npukit.compiler.frontends.onnx.offload import Reason, suggestion_for
 from npukit.compiler.frontends.onnx.operators import Context, Match, macs_of, match_node, used_values
@@ -144,7 +145,7 @@ def _match(context: Context, node: ir.Node) -> Match | None:
         if context.floats:
             raise Refused("the configuration computes bf16; quantised tensors are for int8")
         return None
-    if node.domain not in ONNX_DOMAINS and not is_integer_operator(node):
+    if node.domain not in ONNX_DOMAINS and not is_integer_operator(node) and node.op_type not in DYNAMIC:
         raise Refused(f"operators of domain {node.domain} are not supported")
     return match_node(context, node)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 from npukit.compiler.errors import Refused
+from npukit.compiler.frontends.onnx.functions import DYNAMIC
 from npukit.compiler.frontends.onnx.operators.base import Context, Match, used_values
 from npukit.compiler.frontends.onnx.operators.binary import match_add, match_limits, match_mul
 from npukit.compiler.frontends.onnx.operators.conv import (
@@ -51,6 +52,10 @@ MATCHERS: dict[str, Callable[[Context, ir.Node], Match]] = {
     **dict.fromkeys(REARRANGING, match_rearrange),
 }
 
+_WITHOUT_SCALES = (
+    "it is quantised while it runs: its scales are not known before, and its sums of 32 bits do not leave the "
+    "accelerator; npukit quantize of the float model gives it constant scales"
+)
 _FLOAT_NAMES = ", ".join(sorted({*MATCHERS, "Clip", "Relu"}))
 
 
@@ -70,6 +75,8 @@ def match_node(context: Context, node: ir.Node) -> Match:
             raise Refused(f"operator {node.op_type} is not supported in bf16; supported are {_FLOAT_NAMES}")
         return _legal(context, matcher(context, node))
     if matcher is None:
+        if node.op_type in DYNAMIC:
+            raise Refused(_WITHOUT_SCALES)
         if not is_function(node):
             raise Refused(f"operator {node.op_type} is not supported (npukit ops lists those that are)")
         return _legal(context, match_unary(context, node))
