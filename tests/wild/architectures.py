@@ -596,11 +596,16 @@ def gpt(size: int) -> onnx.ModelProto:
 
 
 def c3d(size: int) -> onnx.ModelProto:
-    """Tran et al., "Learning Spatiotemporal Features", 2014: convolutions over time as well."""
-    n = Network("c3d", {"clip": (1, 3, 8, size // 2, size // 2)})
-    x = n.pool(n.conv("clip", 16), 2, 2)
-    x = n.pool(n.conv(x, 32), 2, 2)
-    return n.model(n.linear(n.op("Flatten", n.op("GlobalAveragePool", x)), 10))
+    """Tran et al., "Learning Spatiotemporal Features", 2014: 16 frames, convolutions over time as well."""
+    n, x = Network("c3d", {"clip": (1, 3, 16, size // 2, size // 2)}), "clip"
+    for stage, (channels, count) in enumerate(((64, 1), (128, 1), (256, 2), (512, 2), (512, 2))):
+        for _ in range(count):
+            x = n.conv(x, channels, norm=False)
+        depth, around = 2 if stage else 1, int(stage == 4)
+        pads = [0, around, around] * 2
+        x = n.op("MaxPool", x, kernel_shape=[depth, 2, 2], strides=[depth, 2, 2], pads=pads)
+    x = n.linear(n.linear(n.op("Flatten", x), 4096, "Relu"), 4096, "Relu")
+    return n.model(n.linear(x, 487))
 
 
 def autoencoder(size: int) -> onnx.ModelProto:
