@@ -101,17 +101,17 @@ def _where_on_the_host(model: onnx.ModelProto, tensor: str, equal: Collection[st
     """The nodes in ONNX Runtime that made a tensor, back to what is equal, or was not compared: inputs, constants, and
     what programs made."""
     makers = {name: node for node in model.graph.node for name in node.output}
-    found: list[onnx.NodeProto] = []
+    found: set[str] = set()
     pending = [tensor]
     while pending:
         name = pending.pop()
         node = makers.get(name)
         known = name in equal and name != tensor
-        if node is None or known or node.op_type == "EPContext" or node in found:
+        if node is None or known or node.op_type == "EPContext" or node.output[0] in found:
             continue
-        found.append(node)
+        found.add(node.output[0])
         pending.extend(names_used(node))
-    order = [node for node in model.graph.node if node in found]
+    order = [node for node in model.graph.node if node.output[0] in found]
     return {"host": [f"{node.op_type} {node.name}" for node in order]} if order else {}
 
 

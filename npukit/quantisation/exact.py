@@ -226,8 +226,8 @@ def _reduced_elements(node: onnx.NodeProto, source: onnx.ModelProto) -> int:
 
 
 def _exact_mean(scales: _Scales, node: onnx.NodeProto, count: int) -> bool:
-    """Give a mean of so many elements, or their sum, powers of two, where that makes it exact; or else a scale without
-    ties."""
+    """Give a sum of so many elements powers of two, and their mean as well where the count is one; or else the mean a
+    scale without ties."""
     if not count:
         return False
     if node.op_type == "ReduceMean" and count & (count - 1):

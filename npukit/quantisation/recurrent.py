@@ -12,6 +12,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from npukit.driver.host import names_used
+
 __all__ = ["MOST_STEPS", "with_steps"]
 
 MOST_STEPS = 256
@@ -39,10 +41,13 @@ def with_steps(model: onnx.ModelProto) -> onnx.ModelProto:
             model.graph.initializer.extend(layer.initializers)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    used = {name for node in nodes for name in node.input}
+    used = {name for node in nodes for name in names_used(node)}
+    used |= {value.name for value in model.graph.output}
     for tensor in [one for one in model.graph.initializer if one.name in constants and one.name not in used]:
-        if tensor.name not in {value.name for value in model.graph.output}:
-            model.graph.initializer.remove(tensor)
+        model.graph.initializer.remove(tensor)
+    # the oldest models have their weights as inputs, too
+    for value in [one for one in model.graph.input if one.name in constants and one.name not in used]:
+        model.graph.input.remove(value)
     return model
 
 
@@ -83,6 +88,13 @@ class _Layer:
             or any(node.input[_PEEPHOLES:])
         ):
             return None
+        gates, hidden = len(_GATES[node.op_type]), attributes.get("hidden_size", 0) or list(weights["R"].dims)[-1]
+        wanted = {
+            "W": [directions, gates * hidden, shape[2]], "R": [directions, gates * hidden, hidden],
+            "B": [directions, 2 * gates * hidden],
+        }  # fmt: skip
+        if any(list(one.dims) != wanted[name] for name, one in weights.items()):
+            return None  # ONNX Runtime says what is wrong with it
         layer = cls(node, attributes, shape, {name: numpy_helper.to_array(one) for name, one in weights.items()})
         fits = layer._steps * directions <= MOST_STEPS and all(one.data_type == 1 for one in weights.values())
         return layer if fits else None

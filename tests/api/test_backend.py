@@ -75,6 +75,35 @@ def test_what_the_kit_does_not_take_in() -> None:
         backend.prepare(wrong)
 
 
+def test_a_bad_input_changes_nothing_for_later_ones(graphs) -> None:
+    graph = graphs.Graph()
+    graph.output(graph.conv(graph.input((1, 4, 6, 6)), 8))
+    model = graph.model()
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "N"
+    rep = backend.prepare(model, config="int8-4x4")
+    for shape in ((0, 4, 6, 6), (4, 6, 6)):
+        if len(shape) == 4:
+            assert rep.run(np.zeros(shape, np.float32))[0].shape == (0, 8, 4, 4) and rep.refusal
+        else:
+            with pytest.raises(UsageError, match="has 4 dimensions; given is \\[4, 6, 6\\]"):
+                rep.run(np.zeros(shape, np.float32))
+        rep.run(np.ones((2, 4, 6, 6), np.float32))
+        assert rep.refusal is None and rep.offload is not None and rep.offload.nodes
+
+
+def test_odd_arguments() -> None:
+    for wrong in (None, 3):
+        with pytest.raises(UsageError, match="a model is a ModelProto, its bytes, or a path, not"):
+            backend.prepare(wrong)  # type: ignore[arg-type]
+    assert backend.prepare(_relu([1, 2]).SerializeToString()).run(np.array([[-1, 2]], np.float32))[0].sum() == 2
+    rep = backend.prepare(_relu(["N", 2]))
+    with pytest.raises(UsageError, match="input x is no array"):
+        rep.run([[[1, 2], [3]]])
+    with pytest.raises(UsageError, match="input x has 2 dimensions; given is nothing"):
+        rep.run([None])
+
+
 def test_one_node() -> None:
     a, b = np.array([1, 2], np.float32), np.array([3, 5], np.float32)
     node = helper.make_node("Add", ["a", "b"], ["sum"])
@@ -83,3 +112,11 @@ def test_one_node() -> None:
     assert backend.run_node(node, [a, b], outputs_info=[(np.dtype(np.float32), (2,))])[0].tolist() == [4, 7]
     with pytest.raises(UsageError, match="the node has 2 inputs \\(a, b\\), not 1"):
         backend.run_node(node, [a])
+    with pytest.raises(UsageError, match="the node has the input b, which is not given"):
+        backend.run_node(node, {"a": a})
+    with pytest.raises(UsageError, match="the node has 1 outputs, and outputs_info 2"):
+        backend.run_node(node, [a, b], outputs_info=[(np.dtype(np.float32), (2,))] * 2)
+    assert backend.run_node(helper.make_node("Add", ["a", "a"], ["sum"]), [a, a])[0].tolist() == [2, 4]
+    assert backend.run_node(helper.make_node("Neg", ["a"], ["b"]), np.float32(-2))[0] == 2
+    gelu = helper.make_node("Gelu", ["a"], ["b"], domain="com.microsoft")
+    assert backend.run_node(gelu, a, outputs_info=[(np.dtype(np.float32), (2,))])[0][1] > 1.9

@@ -122,6 +122,10 @@ def test_every_kind_of_kernel(graphs) -> None:
         (lambda graph, x: graph.conv(x, 6, (3, 3, 3), group=3), "a kernel of 3x3x3 in 3 groups"),
         (lambda graph, x: graph.conv(x, 6, (1, 3, 3), pads=[1, 0, 0, 0, 0, 0]), r"images \[0\] of its result see"),
         (lambda graph, x: graph.average(x, (2, 2, 2), x.scale), "a window of 2x2x2 in images of 7x8"),
+        (
+            lambda graph, x: graph.average(x, (2, 7, 8), x.scale, pads=[0, 1, 0, 0, 0, 0], strides=[1, 2, 1]),
+            "a window of 2x7x8 in images of 7x8",  # of which it sees a part
+        ),
     ],
 )
 def test_reasons(graphs, build, message) -> None:

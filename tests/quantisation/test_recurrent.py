@@ -113,6 +113,33 @@ def test_others_stay(change) -> None:
     assert [node.op_type for node in with_steps(model).graph.node] == ["LSTM"]
 
 
+def test_weights_that_do_not_fit_stay() -> None:
+    """ONNX Runtime then says what is wrong with them."""
+    for name, axis in (("B", 1), ("W", 2), ("R", 0)):
+        model = _layer("GRU")
+        tensor = next(one for one in model.graph.initializer if one.name == name)
+        wrong = np.delete(numpy_helper.to_array(tensor), 0, axis)
+        tensor.CopyFrom(numpy_helper.from_array(wrong, name))
+        assert [node.op_type for node in with_steps(model).graph.node] == ["GRU"]
+
+
+def test_weights_that_others_read() -> None:
+    """A branch of an If reads W as well; and the oldest models have their weights as inputs, too."""
+    model = _layer("RNN", outputs=1)
+    infos = [helper.make_tensor_value_info(one.name, 1, list(one.dims)) for one in model.graph.initializer]
+    model.graph.input.extend(infos)
+    branch = [helper.make_node("Identity", ["W"], ["T"])]
+    results = [helper.make_tensor_value_info("T", 1, None)]
+    bodies = [helper.make_graph(branch, name, [], results) for name in ("then", "else")]
+    model.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
+    node = helper.make_node("If", ["yes"], ["T"], then_branch=bodies[0], else_branch=bodies[1])
+    model.graph.node.append(node)
+    model.graph.output.append(helper.make_tensor_value_info("T", 1, [1, 6, 4]))
+    written = with_steps(model)
+    onnx.checker.check_model(written, full_check=True)
+    assert [value.name for value in written.graph.input] == ["X", "W"]
+
+
 @pytest.mark.parametrize("op", GATES)
 def test_on_the_machine(op) -> None:
     """All products in one subgraph, every tensor equal to ONNX Runtime's."""

@@ -30,7 +30,7 @@ _OF_ELEMENTS = (
     | frozenset("DequantizeLinear QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QuantizeLinear".split())
 )
 _OF_ANY_DIMENSION = frozenset("Concat Pad QLinearConcat Slice Split".split())
-REDUCTIONS = ("GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceSum")
+_REDUCTIONS = ("GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceSum")
 _SAME_ORDER = frozenset("Flatten Reshape Squeeze Unsqueeze".split())
 
 _HEADS = 4
@@ -182,6 +182,6 @@ def _reduced(node: ir.Node, source: Sequence[int], result: Sequence[int], axis: 
 _WITHIN: Mapping[str, _Move] = {
     **dict.fromkeys(_OF_ELEMENTS, _aligned),
     **dict.fromkeys(_OF_ANY_DIMENSION, _same_dimension),
-    **dict.fromkeys(REDUCTIONS, _reduced),
+    **dict.fromkeys(_REDUCTIONS, _reduced),
 }
 _ACROSS: Mapping[str, _Move] = {"Transpose": _transposed, **dict.fromkeys(_SAME_ORDER, _reshaped)}

@@ -136,7 +136,9 @@ def _flattened(
         Refused: for windows that two averages would have to make.
     """
     height, width = x.shape[3:]
-    whole = (vertical.kernel, horizontal.kernel, *y.shape[3:]) == (height, width, 1, 1)
+    whole = (vertical.kernel, horizontal.kernel, *y.shape[3:]) == (height, width, 1, 1) and not any(
+        (vertical.before, vertical.after, horizontal.before, horizontal.after)
+    )
     if depth.idle:
         seen = as_images(x, result)
         shape = seen[0].shape[0], y.shape[1], *y.shape[3:]

@@ -22,6 +22,7 @@ from npukit.compiler.frontends.onnx.operators.base import (
 )
 from npukit.compiler.frontends.onnx.operators.integer import operands_of_node
 from npukit.compiler.ir.operations import GlobalAveragePool, MaxPool, Rearrange, Reinterpret, TensorOperation
+from npukit.compiler.ir.rearrange import moves_nothing
 from npukit.compiler.ir.tensor import Quantization, Tensor
 from npukit.compiler.legality import average_problem
 from npukit.compiler.tiling import window_words
@@ -31,12 +32,12 @@ __all__ = ["match_maximum", "match_mean"]
 
 @dataclass(frozen=True)
 class _Row:
-    """A tensor whose reduced elements lie in a row, and the way there and back.
+    """A tensor whose reduced elements lie in rows, and the way there and back.
 
     Attributes:
-        seen: [others, channels, 1, reduced].
+        seen: [1, channels, others, reduced], or [others, channels, 1, reduced], which lie alike in memory.
         into: what makes it.
-        kept: dimensions of the input behind the others and the channels, in that order.
+        kept: dimensions of the input behind the others and the channels, in the order in which `seen` has them.
     """
 
     seen: Tensor
@@ -44,7 +45,7 @@ class _Row:
     kept: tuple[int, ...]
 
     def back(self, made: Tensor, y: Tensor, x: Tensor, result: Produced) -> Rearrange:
-        """What makes the result of [others, channels, 1, 1]."""
+        """What makes the result of `made`, `seen` with one element for each row."""
         order = sorted(range(len(self.kept)), key=lambda position: self.kept[position])
         sizes = tuple(x.shape[axis] for axis in self.kept)
         return Rearrange(
@@ -52,11 +53,17 @@ class _Row:
         )
 
 
-def _row(node: ir.Node, x: Tensor, result: Produced) -> _Row:
-    """The elements that a node reduces, in a row.
+MOST_MOVED = 1 << 15
+"""Elements that are brought to other places or lanes for a reduction; more take longer than ONNX Runtime does."""
+MOST_IMAGES = 1024
+"""Means that are made one by one."""
+
+
+def _row(node: ir.Node, x: Tensor, result: Produced, images: bool) -> _Row:
+    """The elements that a node reduces, in rows, each an image by itself or all of them one image.
 
     Raises:
-        Refused: dimensions that are not known, or nothing that stays.
+        Refused: dimensions that are not known, or nothing that stays, or too much to move.
     """
     axes = reduced_axes(node, len(x.shape))
     if axes is None:
@@ -65,13 +72,21 @@ def _row(node: ir.Node, x: Tensor, result: Produced) -> _Row:
     if not axes or not kept:
         raise Refused(f"it reduces dimensions {list(axes)} of {list(x.shape)}; some, and not all, are supported")
     channel = x.channel_axis if x.channel_axis in kept else kept[-1]
-    order = (*(axis for axis in kept if axis != channel), channel)
-    others = prod(x.shape[axis] for axis in order[:-1])
-    shape = others, x.shape[channel], 1, prod(x.shape[axis] for axis in axes)
+    rest = tuple(axis for axis in kept if axis != channel)
+    others = prod(x.shape[axis] for axis in rest)
+    order = (*rest, channel) if images else (channel, *rest)
+    sizes = (others, x.shape[channel], 1) if images else (1, x.shape[channel], others)
+    shape = *sizes, prod(x.shape[axis] for axis in axes)
     seen = replace(x, name=f"{x.name} in rows of {result.tensor.name}", shape=shape, channel_axis=1)
     into = Rearrange(
         output=seen.name, sources=sources_of(result.nodes), input=x.name, sizes=x.shape, permutation=(*order, *axes)
     )
+    if not moves_nothing(into, x, seen) and prod(x.shape) > MOST_MOVED:
+        raise Refused(
+            f"reducing {list(axes)} of {list(x.shape)} moves {prod(x.shape)} elements; {MOST_MOVED} are supported"
+        )
+    if images and others > MOST_IMAGES:
+        raise Refused(f"it makes {others} means by themselves; {MOST_IMAGES} are supported")
     return _Row(seen, into, order)
 
 
@@ -79,7 +94,7 @@ def match_maximum(context: Context, node: ir.Node) -> Match:
     """A ReduceMax, or a GlobalMaxPool, along any dimensions but all."""
     value, x = source(context, operands_of_node(node)[0])
     result = produced(context, node, clamp=False)
-    row = _row(node, x, result)
+    row = _row(node, x, result, images=False)
     most = min(context.config.max_window, window_words(context.config))
     before: list[TensorOperation] = [row.into]
     tensors = [row.seen]
@@ -105,13 +120,14 @@ def match_mean(context: Context, node: ir.Node) -> Match:
     value, x = source(context, operands_of_node(node)[0])
     result = produced(context, node)
     y = result.tensor
-    row = _row(node, x, result)
+    row = _row(node, x, result, images=True)
     count = row.seen.shape[3]
     scale = y.scale
     if node.op_type == "ReduceSum":
         if y.format.floating:
             raise Refused("sums are supported in int8")
-        scale = y.scale / count  # a mean in these units is the sum in its own
+        # a mean in these units is the sum in its own; of powers of two, which alone are exact, no bit is lost
+        scale = y.scale / count
     if not y.format.floating:
         problem = average_problem(x.scale, scale, count)
         if problem is not None:

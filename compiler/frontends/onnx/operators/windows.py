@@ -112,7 +112,7 @@ def window_axes(node: ir.Node, x: Tensor, y: Tensor, kernel: Sequence[int]) -> l
 
 
 def check_image(x: Tensor, op: str, any_channels: bool = False, most: int = 2) -> None:
-    """Refuse an operator whose input is no image of height and width, or of width alone.
+    """Refuse an operator whose input is no image of height and width, or of width alone, or no volume.
 
     any_channels: its channels may lie along any dimension. most: 3 where it may have a depth as well.
     """
