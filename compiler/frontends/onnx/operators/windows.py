@@ -16,7 +16,6 @@ __all__ = [
     "plane_of",
     "window_attribute",
     "window_axes",
-    "window_of",
     "window_pads",
 ]
 
@@ -57,12 +56,6 @@ def plane_of(vertical: WindowAxis, horizontal: WindowAxis) -> Window:
         (vertical.dilation, horizontal.dilation),
         (vertical.before, horizontal.before, vertical.after, horizontal.after),
     )  # fmt: skip
-
-
-def window_of(node: ir.Node, x: Tensor, y: Tensor, kernel: Sequence[int]) -> Window:
-    """The window of a Conv or pool over an image, or over width alone; see `window_axes`."""
-    check_image(x, operator_of(node))
-    return plane_of(*window_axes(node, x, y, kernel))
 
 
 def window_axes(node: ir.Node, x: Tensor, y: Tensor, kernel: Sequence[int]) -> list[WindowAxis]:
