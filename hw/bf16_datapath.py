@@ -22,7 +22,7 @@ from npukit.hw.delay import delay, delay_in_memory
 from npukit.hw.pipeline import Pipeline, Staged
 from npukit.hw.vector_base import OPERANDS, WINDOW, VectorDatapath, is_one_of, lane_group_bits
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import Operation
+from npukit.isa.instructions import WHOLE_WORD_OPERATIONS, Operation
 from npukit.isa.timing import ADDER_LATENCY, Timing
 
 __all__ = ["Bf16VectorDatapath"]
@@ -30,7 +30,8 @@ __all__ = ["Bf16VectorDatapath"]
 _PRODUCTS = WINDOW + Bf16Multiplier.latency
 """Cycles from a pass to its products."""
 ONE, MINUS_INFINITY = 0x3F800000, 0xFF800000
-_WHOLE_WORD = (Operation.COPY, Operation.CONVERT, Operation.FILL)
+_RAW = (Operation.COPY, Operation.PART, Operation.TRANSPOSE)
+"""Operations that take bits as they are."""
 _TWO_SOURCES = (Operation.ADD, Operation.MULTIPLY)
 
 
@@ -114,11 +115,30 @@ class Bf16VectorDatapath(VectorDatapath):
             m.d.sync += result.eq(limited(add.total, limits[:32], limits[32:]))
             results.append(result)
 
-        value = field("value")
-        words = (Mux(operation == Operation.FILL, value, a.word_select(k, 32)) for k in range(config.array))
-        whole = delay_in_memory(m, Cat(*words), collect_at - OPERANDS, "whole_late")
+        whole = delay_in_memory(
+            m,
+            self._whole_word(m, a, self._transposed(m, control), operation, field),
+            collect_at - OPERANDS,
+            "whole_late",
+        )
         self._collect(m, results, whole, collect_at)
         return m
+
+    def _whole_word(self, m: Module, a: Value, transposed: Value, operation: Value, field) -> Value:
+        """Result of the operations on whole words, with 32 bits a lane; of elements of ACT in the upper half."""
+        words = []
+        for k in range(self._config.array):
+            word = Signal(32, name=f"whole_{k}")
+            m.d.comb += word.eq(a.word_select(k, 32))
+            with m.If(operation == Operation.FILL):
+                m.d.comb += word.eq(field("value"))
+            with m.If(operation == Operation.PART):
+                m.d.comb += word[16:].eq(a.word_select(k, 32).word_select(field("part"), 16))
+            if self._config.transpose:
+                with m.If(operation == Operation.TRANSPOSE):
+                    m.d.comb += word[16:].eq(transposed.word_select(k, 16))
+            words.append(word)
+        return Cat(*words)
 
     def _extend(self, m: Module, value: Value, name: str) -> Value:
         return Cat(Const(0, 16), value)
@@ -192,7 +212,7 @@ class Bf16VectorDatapath(VectorDatapath):
         late = data.View(collected.shape(), delay_in_memory(m, collected.as_value(), cycle, "collect"))
         operation, group = late.operation, late.lane_group
         word = Signal(8 * config.wide_word_bytes, reset_less=True)
-        two, is_whole = is_one_of(operation, _TWO_SOURCES), is_one_of(operation, _WHOLE_WORD)
+        two, is_whole = is_one_of(operation, _TWO_SOURCES), is_one_of(operation, WHOLE_WORD_OPERATIONS)
         with m.If(delay(m, self.control.passing, cycle, "collecting")):
             for element in range(config.array):
                 target = word.word_select(element, 32)
@@ -203,7 +223,7 @@ class Bf16VectorDatapath(VectorDatapath):
                         m.d.sync += target.eq(results[element % config.fma_lanes])
                 with m.Elif(group == element // config.vector_lanes):
                     m.d.sync += target.eq(results[element % config.vector_lanes])
-        raw = delay(m, operation == Operation.COPY, 1, "raw")
+        raw = delay(m, is_one_of(operation, _RAW), 1, "raw")
         for element in range(config.array):
             value = word.word_select(element, 32)
             m.d.sync += [

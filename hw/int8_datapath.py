@@ -16,7 +16,7 @@ from npukit.hw.vector_base import OPERANDS, WINDOW, VectorDatapath, is_one_of, l
 from npukit.hw.vector_loader import WordKind
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import operations_of
-from npukit.isa.instructions import TWO_SOURCE_OPERATIONS, Operation
+from npukit.isa.instructions import TWO_SOURCE_OPERATIONS, WHOLE_WORD_OPERATIONS, Operation
 from npukit.isa.timing import TABLE_LOAD_CYCLES, Timing
 
 __all__ = ["Int8VectorDatapath"]
@@ -95,7 +95,7 @@ class Int8VectorDatapath(VectorDatapath):
         passed = delay_in_memory(m, Cat(*passed_on), _COLLECT - _REQUANTIZE, "passed")
 
         # whole words
-        whole = self._whole_word(m, a, present, field)
+        whole = self._whole_word(m, a, self._transposed(m, control), present, field)
         self._collect(m, control, requantized, two_source, late_flag, passed, whole)
         return m
 
@@ -225,8 +225,8 @@ class Int8VectorDatapath(VectorDatapath):
 
     # ---- whole words, and the end
 
-    def _whole_word(self, m: Module, a: Value, present, field) -> Value:
-        """Result of COPY, CONVERT and FILL, with 32 bits a lane, when results are collected."""
+    def _whole_word(self, m: Module, a: Value, transposed: Value, present, field) -> Value:
+        """Result of the operations on whole words, with 32 bits a lane, when results are collected."""
         config = self._config
         parts = []
         for k in range(config.array):
@@ -237,6 +237,11 @@ class Int8VectorDatapath(VectorDatapath):
                 m.d.comb += part[:8].eq(Mux(word > 127, 127, Mux(word < -128, -128, word)))
             with m.If(present.operation == Operation.FILL):
                 m.d.comb += part.eq(field("value").as_signed())
+            with m.If(present.operation == Operation.PART):
+                m.d.comb += part[:8].eq(a.word_select(k, 32).word_select(field("part"), 8))
+            if config.transpose:
+                with m.If(present.operation == Operation.TRANSPOSE):
+                    m.d.comb += part[:8].eq(transposed.word_select(k, 8))
             parts.append(part.as_unsigned())
         return delay_in_memory(m, Cat(*parts), _COLLECT - OPERANDS, "whole_late")
 
@@ -257,7 +262,7 @@ class Int8VectorDatapath(VectorDatapath):
         passing = delay(m, self.control.passing, _COLLECT, "collecting")
         operation, group = late.operation, late.lane_group
         word = Signal(8 * config.wide_word_bytes, reset_less=True)
-        is_whole = is_one_of(operation, (Operation.COPY, Operation.CONVERT, Operation.FILL))
+        is_whole = is_one_of(operation, WHOLE_WORD_OPERATIONS)
         is_two = is_one_of(operation, TWO_SOURCE_OPERATIONS)
         is_passed = is_one_of(operation, (Operation.MAX, Operation.TABLE)) | (
             (operation == Operation.SUM) & late.to_acc

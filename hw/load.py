@@ -87,6 +87,7 @@ class LoadEngine(wiring.Component):
         m.d.comb += [
             self.ports.valid.eq(issued.valid & ~running),
             self.ports.payload.act_write.eq(Mux(waiting.memory == Memory.ACT, 1 << waiting.bank, 0)),
+            self.ports.payload.wgt_write.eq(waiting.memory == Memory.WGT),
             start.eq(self.ports.valid & self.ports.ready),
             issued.ready.eq(start),
         ]
@@ -134,7 +135,7 @@ class LoadEngine(wiring.Component):
 
         # the write, one cycle later
         write, memory, address = Signal(), Signal.like(run.memory), Signal(WordAddress)
-        word_written, frees_act = Signal(8 * config.wide_word_bytes), Signal()
+        word_written, frees_act, frees_wgt = Signal(8 * config.wide_word_bytes), Signal(), Signal()
         pad = Value.cast(run.pad_value)[: 8 * config.element_bytes].replicate(config.array)
         m.d.sync += [
             write.eq(place.step),
@@ -145,8 +146,12 @@ class LoadEngine(wiring.Component):
             self.ends.valid.eq(finished),
             self.ends.payload.eq(run.signal),
             frees_act.eq(finished & (run.memory == Memory.ACT)),
+            frees_wgt.eq(finished & (run.memory == Memory.WGT)),
         ]
-        m.d.comb += self.released.act_write.eq(Mux(frees_act, 1 << address.bank, 0))
+        m.d.comb += [
+            self.released.act_write.eq(Mux(frees_act, 1 << address.bank, 0)),
+            self.released.wgt_write.eq(frees_wgt),
+        ]
         for port, kind in ((self.act, Memory.ACT), (self.wgt, Memory.WGT), (self.par, Memory.PAR)):
             m.d.comb += [
                 port.valid.eq(write & (memory == kind)),

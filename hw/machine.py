@@ -201,7 +201,7 @@ class Machine(wiring.Component):
         acc = BankedMemory(
             width=wide, banks=config.acc_banks, depth=config.acc_depth, readers=2, writers=2, zero_without={0}
         )
-        wgt = BankedMemory(width=word, banks=1, depth=config.wgt_depth, readers=1, writers=1)
+        wgt = BankedMemory(width=word, banks=1, depth=config.wgt_depth, readers=1, writers=2)
         par = BankedMemory(width=wide, banks=1, depth=config.par_depth, readers=1, writers=1)
         started, oldest = Whose.STARTED_BEFORE, Whose.OLDEST
         # (port, engine, whose instruction uses it when a read's register or a write says that it is outside)
@@ -211,10 +211,11 @@ class Machine(wiring.Component):
         # what MATRIX reads of ACC it writes a few cycles later; where it does not read, it starts from 0
         acc_in = [(matrix.acc_in, None, started), (vector.acc, Engine.VECTOR, started)]
         acc_out = [(matrix.acc_out, Engine.MATRIX, oldest), (vector.acc_out, Engine.VECTOR, oldest)]
+        wgt_out = [(load.wgt, Engine.LOAD, oldest), (vector.wgt_out, Engine.VECTOR, oldest)]
         connections = {
             "act": (act, act_in, act_out),
             "acc": (acc, acc_in, acc_out),
-            "wgt": (wgt, [(matrix.wgt, Engine.MATRIX, Whose.ISSUED)], [(load.wgt, Engine.LOAD, oldest)]),
+            "wgt": (wgt, [(matrix.wgt, Engine.MATRIX, Whose.ISSUED)], wgt_out),
             "par": (par, [(vector.par, Engine.VECTOR, Whose.ISSUED)], [(load.par, Engine.LOAD, oldest)]),
         }
         outside = []

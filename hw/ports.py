@@ -1,4 +1,4 @@
-"""Who holds which port of ACT and ACC."""
+"""Who holds which port of ACT, ACC and WGT."""
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
@@ -11,13 +11,14 @@ __all__ = ["PortOwners", "port_masks"]
 
 
 def port_masks(config: NpuConfig) -> data.StructLayout:
-    """A bit for each port; each bank of ACT and ACC has one to read and one to write."""
+    """A bit for each port; each bank of ACT and ACC has one to read and one to write, and WGT has one to write."""
     return data.StructLayout(
         {
             "act_read": config.act_banks,
             "act_write": config.act_banks,
             "acc_read": config.acc_banks,
             "acc_write": config.acc_banks,
+            "wgt_write": 1,
         }
     )
 

@@ -26,7 +26,7 @@ class _Result(data.Struct):
     """What goes beside a result through the datapath."""
 
     address: WordAddress
-    to_acc: 1
+    memory: Memory
     signal: len(ENGINES)
     """Tokens that its instruction gives."""
 
@@ -49,6 +49,7 @@ class VectorEngine(wiring.Component):
                 "par": Out(read_port(wide)),
                 "act_out": Out(write_port(word)),
                 "acc_out": Out(write_port(wide)),
+                "wgt_out": Out(write_port(word)),
             }
         )
 
@@ -128,6 +129,7 @@ class VectorEngine(wiring.Component):
                 wants.acc_read.eq(mask(reads & (head.a_memory == Memory.ACC), head.a_bank)),
                 wants.act_write.eq(mask(head.out_memory == Memory.ACT, head.out_bank)),
                 wants.acc_write.eq(mask(head.out_memory == Memory.ACC, head.out_bank)),
+                wants.wgt_write.eq(head.out_memory == Memory.WGT),
             ]
         with m.If(start):
             m.d.sync += [run_reads.act_read.eq(wants.act_read), run_reads.acc_read.eq(wants.acc_read)]
@@ -144,17 +146,19 @@ class VectorEngine(wiring.Component):
         m.d.comb += [
             result.address.offset.eq(words.results.payload),
             result.address.bank.eq(run.out_bank),
-            result.to_acc.eq(run.out_memory == Memory.ACC),
+            result.memory.eq(run.out_memory),
             result.signal.eq(run.signal),
         ]
         valid = delay(m, words.results.valid, latency, "write_valid")
         last = delay(m, stream_done, latency, "write_last")
         late = _Result(delay_in_memory(m, result.as_value(), latency, "write_result"))
         m.d.comb += [self.ends.valid.eq(last), self.ends.payload.eq(late.signal)]
-        for port, mine, word, released in (
-            (self.act_out, ~late.to_acc, datapath.act_result, self.released.act_write),
-            (self.acc_out, late.to_acc, datapath.acc_result, self.released.acc_write),
+        for port, memory, word, released in (
+            (self.act_out, Memory.ACT, datapath.act_result, self.released.act_write),
+            (self.acc_out, Memory.ACC, datapath.acc_result, self.released.acc_write),
+            (self.wgt_out, Memory.WGT, datapath.act_result, self.released.wgt_write),
         ):
+            mine = late.memory == memory
             m.d.comb += [
                 port.valid.eq(valid & mine),
                 port.payload.address.eq(late.address),

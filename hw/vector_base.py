@@ -1,12 +1,13 @@
 """What the datapaths of VECTOR have in common: parameters, operands, row-windows, lanes of words."""
 
-from amaranth import Array, Cat, Module, Mux, Signal, Value
+from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory as Ram
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, ceil_log2, exact_log2
 from npukit.hw.delay import delay, payload_attributes
 from npukit.hw.pipeline import Staged
+from npukit.hw.transpose import Transposer
 from npukit.hw.vector_loader import WordKind, parameter_word
 from npukit.hw.vector_windows import window_pass, window_slot_bits
 from npukit.isa.config import NpuConfig
@@ -41,7 +42,8 @@ def stream_cycle(config: NpuConfig) -> data.StructLayout:
 
     operation, from_acc, to_acc: the instruction's. same_bank: both sources lie in one.
     read, read_b: a word of the first, of the second source is read.
-    passing: there is a pass, of lanes `lane_group`.
+    passing: there is a pass, of lanes `lane_group`; with TRANSPOSE, of the word that a tile gives, `array` cycles after
+        one of its own was read.
     window: of a window operation; of others, no word goes to a row-window.
     set_index, descriptor_index: the instruction's parameters.
     """
@@ -229,6 +231,22 @@ class VectorDatapath(wiring.Component):
             m.d.sync += b_after.eq(self.b)
         b = Mux(control.at(OPERANDS).same_bank, b_after, delay(m, b_apart, 1, "b"))
         return a, b
+
+    def _transposed(self, m: Module, control: Staged) -> Value:
+        """The words of tiles turned around, as they stand `OPERANDS` cycles after the pass that makes them."""
+        config = self._config
+        if not config.transpose:
+            return Const(0, 8 * config.word_bytes)
+        m.submodules.transposer = transposer = Transposer(config.array, 8 * config.element_bytes)
+        assert READ_LATENCY + Transposer.latency == OPERANDS
+        returned = control.at(READ_LATENCY)
+        turns = returned.operation == Operation.TRANSPOSE
+        m.d.comb += [
+            transposer.put.eq(turns & returned.read),
+            transposer.word.eq(self.a),
+            transposer.take.eq(turns & returned.passing),
+        ]
+        return transposer.result
 
     def _extend(self, m: Module, value: Value, name: str) -> Value:
         """An element of ACT as one of ACC."""

@@ -1,20 +1,29 @@
 """VECTOR's stream: which words are read in each cycle, and what the datapath does with them."""
 
-from amaranth import Module, Mux, Signal
+from types import SimpleNamespace
+
+from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from npukit.hw.delay import delay, delay_in_memory
 from npukit.hw.layout import instruction_layout
 from npukit.hw.loops import LoopNest, ring
 from npukit.hw.memory import OFFSET_BITS, WordAddress
 from npukit.hw.vector_base import is_one_of, stream_cycle
 from npukit.hw.vector_windows import RowWindows, Sweeps
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import TWO_SOURCE_OPERATIONS, WINDOW_OPERATIONS, Memory, Operation, Vector
+from npukit.isa.instructions import (
+    TWO_SOURCE_OPERATIONS,
+    WHOLE_WORD_OPERATIONS,
+    WINDOW_OPERATIONS,
+    Memory,
+    Operation,
+    Vector,
+)
 from npukit.isa.timing import Timing
 
 __all__ = ["VectorStream"]
 
-_WHOLE_WORD = (Operation.COPY, Operation.CONVERT, Operation.FILL)
 _LOOPS = ("blocks", "height", "width")
 _STRIDES = ("block", "y", "x")
 
@@ -68,7 +77,7 @@ class VectorStream(wiring.Component):
         """With `late`, the second of a word's turns."""
         two_next, same_next = is_one_of(front.operation, TWO_SOURCE_OPERATIONS), front.a_bank == front.b_bank
         passes = Mux(two_next, timing.two_source_passes - 1, timing.requantise_passes - 1)
-        last_next = Mux(is_one_of(front.operation, _WHOLE_WORD), 0, passes)
+        last_next = Mux(is_one_of(front.operation, WHOLE_WORD_OPERATIONS), 0, passes)
         fills = front.operation == Operation.FILL
         with m.If(self.start):  # in registers, as the end of each word hangs on them
             m.d.sync += [
@@ -82,24 +91,33 @@ class VectorStream(wiring.Component):
             ]
 
         reading, passing, last_pass, word_done = Signal(), Signal(), Signal(), Signal()
+        block_read, result = Signal(), Signal(OFFSET_BITS)
+        turned = self._turned(m, block_read, word_done, result)
+        streaming = Signal()
+        """Of words that are read, and their passes."""
+        m.d.comb += [
+            block_read.eq(word_done & place.at_end[1] & place.at_end[2]),
+            streaming.eq(self.streaming & ~turned.waiting),
+        ]
         m.d.comb += [
             window.start.eq(self.start),
             window.front.eq(front),
             window.run.eq(run),
-            window.streaming.eq(self.streaming & windowed),
+            window.streaming.eq(streaming & windowed),
             window.group_first.eq(lane_group == 0),
             window.group_last.eq(group_last),
             window.row_first.eq(place.at_start[2]),
             window.row_last.eq(place.at_end[2]),
             window.block_last.eq(place.at_end[1] & place.at_end[2]),
-            reading.eq(self.streaming & Mux(windowed, window.reading, ~late & (lane_group == 0))),
-            passing.eq(self.streaming & Mux(windowed, window.passing, ~turns | late)),
+            reading.eq(streaming & Mux(windowed, window.reading, ~late & (lane_group == 0))),
+            passing.eq(streaming & Mux(windowed, window.passing, ~turns | late)),
             last_pass.eq(passing & group_last),
             word_done.eq(last_pass & (~windowed | window.done)),
             place.step.eq(last_pass & (~windowed | window.moves)),
-            self.block_done.eq(word_done & place.at_end[1] & place.at_end[2]),
-            self.results.valid.eq(word_done),
-            self.results.payload.eq(ring(run.out_offset, place.address[2], Mux(run.out_wrap, run.wrap, 0))),
+            self.block_done.eq(Mux(turned.turns, turned.done, block_read)),
+            self.results.valid.eq(Mux(turned.turns, turned.passing, word_done)),
+            result.eq(ring(run.out_offset, place.address[2], Mux(run.out_wrap, run.wrap, 0))),
+            self.results.payload.eq(turned.result),
         ]
         if timing.sweeps:
             m.d.comb += [place.keep.eq(window.keep), place.restore.eq(window.restore)]
@@ -131,7 +149,7 @@ class VectorStream(wiring.Component):
             control.same_bank.eq(same_bank),
             control.read.eq(reading),
             control.read_b.eq(b_now),
-            control.passing.eq(passing),
+            control.passing.eq(Mux(turned.turns, turned.passing, passing)),
             control.lane_group.eq(lane_group),
             control.window.eq(window.window),
             control.window.read_window.eq(reading & windowed & window.window.read_window),
@@ -139,6 +157,34 @@ class VectorStream(wiring.Component):
             control.descriptor_index.eq(self.descriptor_index),
         ]
         return m
+
+    def _turned(self, m: Module, block_read: Signal, word_done: Signal, result: Signal) -> SimpleNamespace:
+        """TRANSPOSE: the words that its tiles give, and what follows the last one of a block that is read.
+
+        A tile is complete when its last word is there, so that its words leave `array` cycles after they came.
+
+        turns: `run` is such an instruction. passing, result: a word leaves, and goes there. waiting: all words of the
+        block are read. done: the last of them leaves.
+        """
+        size = self._config.array
+        if not self._config.transpose:
+            never = Const(0, 1)
+            return SimpleNamespace(turns=never, passing=never, result=result, waiting=never, done=never)
+        turns, left = Signal(name="transposes"), Signal(range(size + 1), name="turned_left")
+        with m.If(self.start):
+            m.d.sync += turns.eq(self.front.operation == Operation.TRANSPOSE)
+        with m.If(left != 0):
+            m.d.sync += left.eq(left - 1)
+        with m.Elif(block_read & turns):
+            m.d.sync += left.eq(size)
+        late_result = delay_in_memory(m, result, size, "turned_result")
+        return SimpleNamespace(
+            turns=turns,
+            passing=delay(m, word_done & turns, size, "turned"),
+            result=Mux(turns, late_result, result),
+            waiting=left != 0,
+            done=left == 1,
+        )
 
     def _place(self, m: Module) -> LoopNest:
         """Loops over the results, one step a word, but where many grow together; addresses of a, b and the result."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.isa.formats import DATAPATHS, Datapath, NumberFormat
+from npukit.isa.instructions import ISA_VERSION
 
 __all__ = ["PRESETS", "ConfigError", "NpuConfig", "load_config", "preset"]
 
@@ -52,6 +53,8 @@ class NpuConfig:
     """Elements that VECTOR's two-source operations (ADD, MULTIPLY) handle in a cycle."""
     fma_fixed: int = 1
     """1: two-source operations also in TensorFlow Lite's fixed point, ADD_FIXED and MULTIPLY_FIXED; 0: not."""
+    transpose: int = 1
+    """1: VECTOR turns tiles of `array` words around, TRANSPOSE; 0: not."""
     vector_taps: int = 3
     """Window columns that VECTOR combines per lane in a cycle."""
     max_window: int = 7
@@ -80,6 +83,7 @@ class NpuConfig:
         self._within("acc_banks", 1, 16)
         self._within("par_depth", 32, 4096)
         self._within("fma_fixed", 0, 1)
+        self._within("transpose", 0, 1)
         self._within("vector_taps", 1, 16)
         self._within("max_window", 2, 16)
         self._within("max_burst", 1, 256)
@@ -144,8 +148,9 @@ class NpuConfig:
 
     @property
     def hash(self) -> int:
-        """64-bit hash of every field, held by a register of the hardware and by each program."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        """64-bit hash of every field and of the instruction set's version; a register of the hardware and each program
+        hold it."""
+        text = json.dumps({**asdict(self), "isa": ISA_VERSION}, sort_keys=True)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
     def to_dict(self) -> dict[str, Any]:
@@ -187,7 +192,7 @@ _4X4 = replace(
 )
 _SMALL = {
     "bus_bytes": 4, "max_burst": 32, "act_depth": 2048, "act_banks": 4, "wgt_depth": 4096, "acc_depth": 512,
-    "acc_banks": 2, "par_depth": 256, "vector_lanes": 1, "fma_lanes": 1, "fma_fixed": 0,
+    "acc_banks": 2, "par_depth": 256, "vector_lanes": 1, "fma_lanes": 1, "fma_fixed": 0, "transpose": 0,
 }  # fmt: skip
 """On a board of 84 000 LUTs whose memory gives two bytes a cycle; `docs/silicon.md` says what each choice costs."""
 

@@ -16,6 +16,7 @@ from npukit.isa.instructions import InstructionError, Memory, Operation, Vector
 from numpy.typing import NDArray
 
 __all__ = [
+    "OPTIONAL_OPERATIONS",
     "LaneField",
     "block_parameters",
     "decode_descriptor",
@@ -133,7 +134,9 @@ _INTEGER: dict[Operation, tuple[LaneField, ...]] = {
     ),
     Operation.CONVERT: (),
     Operation.COPY: (),
-    Operation.FILL: (_whole("value", 0, "int32 for ACC; the low byte for ACT"),),
+    Operation.FILL: (_whole("value", 0, "int32 for ACC; the low byte for ACT and WGT"),),
+    Operation.PART: (_part("part", 0, 0, 2, "which eight bits of each accumulator, from the lowest", signed=False),),
+    Operation.TRANSPOSE: (),
 }
 
 _FLOATING: dict[Operation, tuple[LaneField, ...]] = {
@@ -145,7 +148,9 @@ _FLOATING: dict[Operation, tuple[LaneField, ...]] = {
     Operation.MAX: (),
     Operation.CONVERT: (),
     Operation.COPY: (),
-    Operation.FILL: (_whole("value", 0, "fp32, rounded to bf16 for ACT", is_float=True),),
+    Operation.FILL: (_whole("value", 0, "fp32, rounded to bf16 for ACT and WGT", is_float=True),),
+    Operation.PART: (_part("part", 0, 0, 1, "which sixteen bits of each accumulator, from the lowest", signed=False),),
+    Operation.TRANSPOSE: (),
 }
 
 _FIELDS = {INTEGER: _INTEGER, FLOATING: _FLOATING}
@@ -161,7 +166,12 @@ _BLOCK: dict[Datapath, dict[Operation, tuple[str, ...]]] = {
 }
 
 
-_FIXED_SOURCES = frozenset({Operation.ADD_FIXED, Operation.MULTIPLY_FIXED})
+OPTIONAL_OPERATIONS: Mapping[Operation, str] = {
+    Operation.ADD_FIXED: "fma_fixed",
+    Operation.MULTIPLY_FIXED: "fma_fixed",
+    Operation.TRANSPOSE: "transpose",
+}
+"""Operations that a configuration may leave out, and the field that does."""
 
 
 def operations_of(config: NpuConfig) -> list[Operation]:
@@ -171,9 +181,8 @@ def operations_of(config: NpuConfig) -> list[Operation]:
 
 def _table(config: NpuConfig) -> Mapping[Operation, tuple[LaneField, ...]]:
     table = _FIELDS[config.datapath]
-    if config.fma_fixed:
-        return table
-    return {one: fields for one, fields in table.items() if one not in _FIXED_SOURCES}
+    left_out = {one for one, field in OPTIONAL_OPERATIONS.items() if not getattr(config, field)}
+    return {one: fields for one, fields in table.items() if one not in left_out}
 
 
 def descriptor_lanes(config: NpuConfig, operation: Operation) -> tuple[LaneField, ...]:
@@ -184,7 +193,7 @@ def descriptor_lanes(config: NpuConfig, operation: Operation) -> tuple[LaneField
     """
     table = _table(config)
     if operation in _FIELDS[config.datapath] and operation not in table:
-        raise InstructionError(f"operation {operation.name} is not there with fma_fixed = 0")
+        raise InstructionError(f"operation {operation.name} is not there with {OPTIONAL_OPERATIONS[operation]} = 0")
     if operation not in table:
         raise InstructionError(f"operation {operation.name} is not defined for dtype {config.dtype}")
     return table[operation]

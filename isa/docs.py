@@ -18,7 +18,7 @@ from pathlib import Path
 
 from npukit.isa.assembly import assemble, disassemble
 from npukit.isa.config import PRESETS, ConfigError, NpuConfig
-from npukit.isa.descriptors import LaneField, block_parameters, descriptor_lanes, operations_of
+from npukit.isa.descriptors import OPTIONAL_OPERATIONS, LaneField, block_parameters, descriptor_lanes
 from npukit.isa.formats import DATAPATHS
 from npukit.isa.instructions import (
     INSTRUCTION_BITS,
@@ -231,7 +231,8 @@ def _legality() -> Iterator[str]:
     )
     yield ""
     yield "- an operation that the configuration does not have, or memories that it may not use (below, with each);"
-    yield f"- a second source outside of {memory_names(SECOND_SOURCE_MEMORIES)}; `transpose` other than 0;"
+    yield f"- a second source outside of {memory_names(SECOND_SOURCE_MEMORIES)};"
+    yield "- a TRANSPOSE whose width is not `array`;"
     yield "- a window operation whose `a_stride_x` is not 0, or whose window exceeds `max_window`;"
     loads = memory_names(LOAD_MEMORIES)
     yield f"- a LOAD to another memory than {loads}; one to PAR with a border, or with a DRAM address or stride that"
@@ -287,7 +288,8 @@ def _operation(operation: Operation) -> Iterator[str]:
         if operation in (Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED):
             blocks.append(f"taps, {4 // config.element_bytes} to a lane, in (ky, kx) order")
         parameters = f"per block {', then '.join(blocks)}" if blocks else "no block parameters"
-        only = "" if operation in operations_of(dataclasses.replace(config, fma_fixed=0)) else "with `fma_fixed = 1`; "
+        option = OPTIONAL_OPERATIONS.get(operation)
+        only = f"with `{option} = 1`; " if option else ""
         yield f"{dtype}: {only}{parameters}; {'descriptor:' if fields else 'no descriptor.'}"
         yield ""
         if fields:

@@ -16,8 +16,10 @@ from typing import Any, ClassVar, TypeVar
 __all__ = [
     "ENGINES",
     "INSTRUCTION_BITS",
+    "ISA_VERSION",
     "OPCODES",
     "TWO_SOURCE_OPERATIONS",
+    "WHOLE_WORD_OPERATIONS",
     "WINDOW_OPERATIONS",
     "End",
     "Engine",
@@ -39,6 +41,8 @@ __all__ = [
 
 Kind = TypeVar("Kind", bound="Instruction")
 INSTRUCTION_BITS = 256
+ISA_VERSION = 2
+"""Of formats and meanings: a program of another version is not run. It is part of a configuration's hash."""
 
 
 class InstructionError(ValueError):
@@ -83,10 +87,17 @@ class Operation(enum.IntEnum):
     CONVERT = 11
     COPY = 12
     FILL = 13
+    PART = 14
+    TRANSPOSE = 15
 
 
 WINDOW_OPERATIONS = frozenset({Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED})
 TWO_SOURCE_OPERATIONS = frozenset({Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED})
+
+WHOLE_WORD_OPERATIONS = frozenset(
+    {Operation.CONVERT, Operation.COPY, Operation.FILL, Operation.PART, Operation.TRANSPOSE}
+)
+"""Those that handle a word in a cycle, whatever the lanes."""
 
 
 @dataclass(frozen=True)
@@ -225,8 +236,7 @@ class Vector(Instruction):
     opcode: ClassVar[int] = 3
     engine: ClassVar[Engine | None] = Engine.VECTOR
 
-    operation: Operation = bits(4, "what to compute", kind=Operation)
-    transpose: int = bits(1, "reserved for writing transposed tiles to WGT; 0")
+    operation: Operation = bits(5, "what to compute", kind=Operation)
     parameters: int = bits(12, "PAR word of the descriptor; each block's parameters follow it")
     blocks: int = count(8, "blocks")
     height: int = count(10, "rows")
@@ -237,7 +247,7 @@ class Vector(Instruction):
     a_stride_block: int = bits(16, "words from block to block", signed=True)
     a_stride_y: int = bits(16, "words from row to row", signed=True)
     a_stride_x: int = bits(11, "words from column to column", signed=True)
-    out_memory: Memory = bits(2, "result: ACT or ACC (WGT is reserved)", kind=Memory)
+    out_memory: Memory = bits(2, "result: ACT, ACC or WGT", kind=Memory)
     out_bank: int = bits(4, "bank of the result")
     out_offset: int = bits(15, "first word of the result")
     out_stride_block: int = bits(16, "words from block to block", signed=True)

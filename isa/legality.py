@@ -18,6 +18,7 @@ LOAD_MEMORIES = frozenset({Memory.ACT, Memory.WGT, Memory.PAR})
 _ACT_TO_ACT = frozenset({(Memory.ACT, Memory.ACT)})
 _ACC_TO_ACT = frozenset({(Memory.ACC, Memory.ACT)})
 _WITHIN = frozenset({(Memory.ACT, Memory.ACT), (Memory.ACC, Memory.ACC)})
+_ACT_TO_WGT = frozenset({(Memory.ACT, Memory.WGT)})
 _ACROSS = frozenset({(Memory.ACT, Memory.ACC), (Memory.ACC, Memory.ACT)})
 
 VECTOR_MEMORIES: Mapping[Operation, frozenset[tuple[Memory, Memory]]] = {
@@ -33,8 +34,10 @@ VECTOR_MEMORIES: Mapping[Operation, frozenset[tuple[Memory, Memory]]] = {
     Operation.DEPTHWISE_FIXED: _ACT_TO_ACT,
     Operation.TABLE: _ACT_TO_ACT,
     Operation.CONVERT: _ACROSS,
-    Operation.COPY: _WITHIN,
-    Operation.FILL: _WITHIN | _ACROSS,
+    Operation.COPY: _WITHIN | _ACT_TO_WGT,
+    Operation.FILL: _WITHIN | _ACROSS | _ACT_TO_WGT,
+    Operation.PART: _ACC_TO_ACT,
+    Operation.TRANSPOSE: _ACT_TO_ACT | _ACT_TO_WGT,
 }
 """The memories (of the first source, of the result) that each operation may have together. FILL reads no source, and
 yet its source field names one of these."""
@@ -77,11 +80,11 @@ def _illegal_vector(config: NpuConfig, vector: Vector) -> str | None:
         descriptor_lanes(config, vector.operation)
     except InstructionError as error:
         return str(error)
-    if vector.transpose:
-        return "transpose is reserved, and must be 0"
     if (vector.a_memory, vector.out_memory) not in VECTOR_MEMORIES[vector.operation]:
         taken = f"from {vector.a_memory.name} to {vector.out_memory.name}"
         return f"{name} goes {ways_of(vector.operation)}, not {taken}"
+    if vector.operation is Operation.TRANSPOSE and vector.width != config.array:
+        return f"TRANSPOSE goes tile by tile: its width is {config.array}, the array's, not {vector.width}"
     if vector.has_two_sources and vector.b_memory not in SECOND_SOURCE_MEMORIES:
         return (
             f"{name} reads its second source in {memory_names(SECOND_SOURCE_MEMORIES)}, not in {vector.b_memory.name}"

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 __all__ = ["MAGIC", "VERSION", "Capture", "CapturedTensor", "NodeInfo", "Program", "ProgramError", "TensorInfo"]
 
 MAGIC = b"NPUKIT\r\n"
-VERSION = 4
+VERSION = 5
 _BYTES = INSTRUCTION_BITS // 8
 _FIXED = len(MAGIC) + 4 + 32 + 8
 
@@ -213,7 +213,9 @@ class Program:
         at = len(MAGIC)
         version = int.from_bytes(data[at : at + 4], "little")
         if version != VERSION:
-            raise ProgramError(f"the program has format version {version}; this npukit reads {VERSION}")
+            raise ProgramError(
+                f"the program has format version {version}; this npukit reads {VERSION}: compile the model again"
+            )
         body = data[at + 36 :]
         if hashlib.sha256(body).digest() != data[at + 4 : at + 36]:
             raise ProgramError("the program's digest does not match: the file is damaged or cut short")

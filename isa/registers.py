@@ -7,7 +7,7 @@ import enum
 from dataclasses import dataclass
 from typing import Self
 
-from npukit.isa.instructions import ENGINES
+from npukit.isa.instructions import ENGINES, ISA_VERSION
 
 __all__ = [
     "COUNTERS", "REGISTERS", "ControlBit", "ErrorCause", "Register", "RegisterBit", "StatusBit", "address_of",
@@ -91,7 +91,7 @@ def _bits(of: type[RegisterBit]) -> str:
 def _declare() -> tuple[Register, ...]:
     plain = (
         ("IDENTITY", "ro", 0x4E50554B, "ASCII `NPUK`"),
-        ("VERSION", "ro", 1, "version of instruction set and register map"),
+        ("VERSION", "ro", ISA_VERSION, "version of instruction set and register map"),
         ("CONFIG_HASH_LOW", "ro", 0, "hash of the core's configuration"),
         ("CONFIG_HASH_HIGH", "ro", 0, "high half"),
         ("CONTROL", "wo", 0, _bits(ControlBit)),

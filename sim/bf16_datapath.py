@@ -23,9 +23,9 @@ class Bf16Datapath:
         return np.uint16(value & 0xFFFF)
 
     def fill(self, value: Any, memory: Memory) -> np.generic:
-        """float32 for ACC, rounded for ACT."""
+        """float32 for ACC, rounded for ACT and WGT."""
         number = np.array([value], np.float32)
-        return bfloat16.narrow(number)[0] if memory is Memory.ACT else bfloat16.canonical(bfloat16.flush(number))[0]
+        return bfloat16.canonical(bfloat16.flush(number))[0] if memory is Memory.ACC else bfloat16.narrow(number)[0]
 
     def product(self, rows: NDArray, tiles: NDArray, start: NDArray | None) -> NDArray[np.float32]:
         """Sums in the array's order."""
@@ -45,6 +45,10 @@ class Bf16Datapath:
         """The result [blocks, height, width, array] of a VECTOR operation."""
         if vector.operation is Operation.COPY:
             return a.copy()
+        if vector.operation is Operation.PART:
+            return (a.view(np.uint32) >> np.uint32(16 * descriptor["part"])).astype(np.uint16)
+        if vector.operation is Operation.TRANSPOSE:
+            return a.swapaxes(2, 3)
         result = bfloat16.canonical(self._float(vector, self._widened(a), self._widened(b), descriptor, blocks))
         return result if vector.out_memory is Memory.ACC else bfloat16.narrow(result)
 

@@ -208,7 +208,11 @@ class FunctionalSimulator:
             self._write(out, self._datapath.fill(descriptor["value"], out.memory))
             return
         window = vector.window_height * vector.window_width
-        for box in boxes((vector.blocks, vector.height, vector.width), max(1, _PIECE // (window * config.array))):
+        whole = vector.width if operation is Operation.TRANSPOSE else 1  # a tile is one piece
+        counts = (vector.blocks, vector.height, vector.width // whole)
+        for box in boxes(counts, max(1, _PIECE // (window * whole * config.array))):
+            *outer, (first, end) = box
+            box = (*outer, (first * whole, end * whole))
             part, target = vector, out.box(box)
             if target is not out:
                 size = (end - first for first, end in box)

@@ -26,7 +26,7 @@ class Int8Datapath:
         return np.uint8(value & 0xFF).astype(np.int8)
 
     def fill(self, value: Any, memory: Memory) -> np.generic:
-        """int32 for ACC, the low byte for ACT."""
+        """int32 for ACC, the low byte for ACT and WGT."""
         number = int(value)
         if memory is Memory.ACC:
             return np.uint32(number & 0xFFFFFFFF).astype(np.int32)
@@ -72,6 +72,10 @@ class Int8Datapath:
             return a.astype(np.int32) if vector.out_memory is Memory.ACC else numerics.saturate(a, -128, 127)
         if operation is Operation.COPY:
             return a.copy()
+        if operation is Operation.PART:
+            return (a.view(np.uint32) >> np.uint32(8 * descriptor["part"])).astype(np.uint8).view(np.int8)
+        if operation is Operation.TRANSPOSE:
+            return a.swapaxes(2, 3)
         return self._two_sources(operation, a, b, descriptor)
 
     def _requantize(

@@ -9,6 +9,7 @@ import numpy as np
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_words, parameter_words
 from npukit.isa.instructions import (
+    WHOLE_WORD_OPERATIONS,
     Engine,
     Instruction,
     Load,
@@ -56,7 +57,7 @@ class Schedule:
 
 
 def _port(memory: Memory, bank: int, write: bool) -> int:
-    """Bit mask of a port that two engines may want; WGT and PAR have one engine on each side."""
+    """Bit mask of a port of ACT or ACC; of the others, only WGT's to write is one that two engines may want."""
     if memory not in (Memory.ACT, Memory.ACC):
         return 0
     return 1 << (state.PORTS // 2 * (memory is Memory.ACC) + state.PORTS // 4 * write + bank)
@@ -74,8 +75,8 @@ def stream_cycles(config: NpuConfig, vector: Vector) -> int:
         first = vector.window_width + passes - 1
         later = fresh + passes - 1
         return rows * vector.window_height * (first + (columns - 1) * later)
-    if vector.operation in (Operation.COPY, Operation.CONVERT, Operation.FILL):
-        return rows * columns
+    if vector.operation in WHOLE_WORD_OPERATIONS:
+        return (rows + (vector.operation is Operation.TRANSPOSE)) * columns
     if vector.operation is Operation.SUM:
         window = vector.window_height * vector.window_width
         return rows * columns * window * timing.requantise_passes
@@ -141,6 +142,7 @@ def _own(config: NpuConfig, instruction: Instruction) -> dict[str, int]:
         border = ("pad_top", "pad_bottom", "pad_left", "pad_right")
         return {
             "write_ports": _port(instruction.memory, instruction.bank, True),
+            "writes_weights": int(instruction.memory is Memory.WGT),
             **_transfer(config, instruction),
             **{name: getattr(instruction, name) for name in border},
         }
@@ -166,6 +168,7 @@ def _own(config: NpuConfig, instruction: Instruction) -> dict[str, int]:
         return {
             "read_ports": read,
             "write_ports": _port(instruction.out_memory, instruction.out_bank, True),
+            "writes_weights": int(instruction.out_memory is Memory.WGT),
             "blocks": instruction.blocks,
             "descriptor": descriptor_words(config, instruction),
             "parameters": parameter_words(config, instruction),

@@ -172,9 +172,11 @@ _ELSEWHERE = {
     Operation.REQUANTIZE: {(ACC, ACT)},
     Operation.REQUANTIZE_FIXED: {(ACC, ACT)},
     Operation.CONVERT: {(ACT, ACC), (ACC, ACT)},
-    Operation.COPY: {(ACT, ACT), (ACC, ACC)},
+    Operation.COPY: {(ACT, ACT), (ACC, ACC), (ACT, WGT)},
+    Operation.PART: {(ACC, ACT)},
+    Operation.TRANSPOSE: {(ACT, ACT), (ACT, WGT)},
     Operation.SUM: {(ACT, ACT), (ACT, ACC), (ACC, ACT), (ACC, ACC)},
-    Operation.FILL: {(ACT, ACT), (ACT, ACC), (ACC, ACT), (ACC, ACC)},
+    Operation.FILL: {(ACT, ACT), (ACT, ACC), (ACC, ACT), (ACC, ACC), (ACT, WGT)},
 }
 
 
@@ -190,9 +192,11 @@ def _has_mode(config: NpuConfig, one: Instruction) -> bool:
         border = any((one.pad_top, one.pad_bottom, one.pad_left, one.pad_right))
         return one.memory in (ACT, WGT) or one.memory is PAR and whole and not border
     if isinstance(one, Vector):
-        if one.operation not in operations_of(config) or one.transpose:
+        if one.operation not in operations_of(config):
             return False
         if (one.a_memory, one.out_memory) not in _ELSEWHERE.get(one.operation, {(ACT, ACT)}):
+            return False
+        if one.operation is Operation.TRANSPOSE and one.width != config.array:
             return False
         two = one.operation in (Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED)
         if two and one.b_memory is not ACT:

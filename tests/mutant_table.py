@@ -119,6 +119,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "hw/vector_stream.py",
         ("same_bank_sources_at_once", "second = late if", "second = 1 if"),
         ("block_done", "word_done & place.at_end[1] & place.at_end[2]", "word_done & place.at_end[2]"),
+        ("tile_leaves_early", "m.d.sync += left.eq(size)", "m.d.sync += left.eq(size - 1)"),
+        ("turned_result", "result=Mux(turns, late_result, result)", "result=result"),
+    ),
+    *_in(
+        "hw/transpose.py",
+        ("one_tile", "Cat((k - taken)[:place_bits], taken[place_bits])", "Cat((k - taken)[:place_bits], 0)"),
+        ("turn", "m.d.sync += turn.eq(taken)", "m.d.sync += turn.eq(taken + 1)"),
+    ),
+    *_in(
+        "hw/int8_datapath.py",
+        ("part", 'word_select(field("part"), 8)', 'word_select(field("part")[:1], 8)'),
+    ),
+    *_in(
+        "hw/bf16_datapath.py",
+        ("part_is_rounded", "_RAW = (Operation.COPY, Operation.PART,", "_RAW = (Operation.COPY,"),
+        config=FLOATS,
+    ),
+    *_in(
+        "hw/vector.py",
+        ("writes_weights_with_load", "wants.wgt_write.eq(head.out_memory == Memory.WGT)", "wants.wgt_write.eq(0)"),
     ),
     *_in(
         "hw/vector_windows.py",

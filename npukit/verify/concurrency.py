@@ -98,9 +98,9 @@ def excluded(config: NpuConfig, point: Point, engine: Engine) -> str | None:
     """Why no instruction of an engine can run while one with that point does; None if one can.
 
     Where a memory has several banks, two instructions can take different ones. Of one bank they can use different
-    words, unless one writes them all; but in ACT and ACC an instruction holds its port for writing until it ends.
+    words, unless one writes them all; and an instruction holds its port for writing until it ends (but in PAR).
     """
-    alone = {memory for memory in (Memory.ACT, Memory.ACC) if bank_depth(config, memory)[0] == 1}
+    alone = {memory for memory in (Memory.ACT, Memory.ACC, Memory.WGT) if bank_depth(config, memory)[0] == 1}
     whole = {memory for memory in Memory if (1, point.value) == bank_depth(config, memory)}
     kinds = {one.engine: one for one in (Load, Matrix, Vector)}
     context = (*point.context, (point.field, point.value))

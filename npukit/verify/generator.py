@@ -555,7 +555,7 @@ def _at_once(config: NpuConfig, one: Instruction, other: Instruction) -> bool:
     return _independent(config, one, other) and not any(
         mine.write == theirs.write
         and (mine.memory, mine.bank) == (theirs.memory, theirs.bank)
-        and mine.memory in (Memory.ACT, Memory.ACC)
+        and mine.memory is not Memory.PAR
         for mine in operands(config, one)
         for theirs in operands(config, other)
     )

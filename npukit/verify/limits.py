@@ -226,8 +226,6 @@ def _choice(config: NpuConfig, kind: type[Instruction], spec: FieldSpec, context
 
 
 def _flag(config: NpuConfig, kind: type[Instruction], spec: FieldSpec, context: Context) -> Span:
-    if spec.name == "transpose":
-        return Span(kind, spec.name, context, (0,), (("=1", "transpose is reserved"),))
     return Span(kind, spec.name, context, (0, 1))
 
 
@@ -276,6 +274,12 @@ def _count(config: NpuConfig, kind: type[Instruction], spec: FieldSpec, context:
         results = {pair[1] for pair in VECTOR_MEMORIES[operation]}
         most = max(bank_depth(config, memory)[1] for memory in results)
         reason = f"each word is written once, and a bank has {most}"
+        if operation is Operation.TRANSPOSE:
+            if name == "width":
+                other = (f" other than {config.array}", "TRANSPOSE goes tile by tile")
+                return Span(kind, name, context, (config.array,), (other,))
+            most //= config.array
+            reason += f", {config.array} for each tile"
         probe = Vector(operation=operation)
         each = parameter_words(config, probe)
         if name == "blocks" and each:

@@ -15,6 +15,7 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_words, operations_of, parameter_words
 from npukit.isa.instructions import (
     TWO_SOURCE_OPERATIONS,
+    WHOLE_WORD_OPERATIONS,
     WINDOW_OPERATIONS,
     Instruction,
     Load,
@@ -32,7 +33,7 @@ from npukit.verify.places import Place, Places, all_different, reach
 
 __all__ = ["DramLayout", "InstructionMaker", "Wish"]
 
-_PASSED_ON = (Operation.FILL, Operation.COPY, Operation.CONVERT, Operation.TABLE, Operation.MAX)
+_PASSED_ON = frozenset({*WHOLE_WORD_OPERATIONS, Operation.TABLE, Operation.MAX})
 """Operations that pass values on, or choose between them."""
 _LARGE = 40
 """A loop that is longer is alone in its instruction."""
@@ -369,6 +370,11 @@ class InstructionMaker:
             given["window_stride_x" if operation in WINDOW_OPERATIONS else "a_stride_x"] = 1
             if operation in TWO_SOURCE_OPERATIONS:
                 given["b_stride_x"] = 1
+            wish = replace(wish, fields=given)
+        if operation is Operation.TRANSPOSE:
+            if given.get("width", self.config.array) != self.config.array:
+                return None
+            given = {**given, "width": self.config.array}
             wish = replace(wish, fields=given)
         windowed, two = operation in WINDOW_OPERATIONS, operation in TWO_SOURCE_OPERATIONS
         grid = ("blocks", "height", "width")

@@ -29,6 +29,7 @@ def see_ends(machine, program, engine):
             sleep_until(machine.clock, when)
             break
         release(machine, engine, instruction.write_ports)
+        state.writes_weights -= instruction.writes_weights
         for other in range(ENGINE_COUNT):
             if (instruction.signal >> other) & 1:
                 machine.tokens[engine, other] += 1

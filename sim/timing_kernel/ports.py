@@ -1,4 +1,4 @@
-"""Ports of ACT's and ACC's banks: one engine holds each, for one or more of its instructions."""
+"""Ports of ACT's and ACC's banks, and WGT's to write: one engine holds each, for one or more of its instructions."""
 
 import numpy as np
 from npukit.sim.compiled import njit_part
@@ -8,10 +8,12 @@ __all__ = ["free", "release", "take"]
 
 
 @njit_part
-def free(machine, engine, mask):
-    """Whether no other engine holds a port of the mask."""
+def free(machine, engine, mask, writes_weights):
+    """Whether no other engine holds a port of the mask, nor, if that is wanted, the one that writes WGT."""
     for other in range(ENGINE_COUNT):
-        if other != engine and machine.engines[other].held & mask != 0:
+        if other == engine:
+            continue
+        if machine.engines[other].held & mask != 0 or (writes_weights and machine.engines[other].writes_weights > 0):
             return False
     return True
 

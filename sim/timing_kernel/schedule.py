@@ -22,9 +22,11 @@ def start_instruction(machine, program, engine, index, when):
         sleep_until(machine.clock, when)
         return False
     ports = program[index].read_ports | program[index].write_ports
-    if not free(machine, engine, ports):
+    writes_weights = program[index].writes_weights
+    if not free(machine, engine, ports, writes_weights):
         return False
     take(machine, engine, ports)
+    machine.engines[engine].writes_weights += writes_weights
     program[index].start = now
     program[index].port_wait = now - when
     machine.engines[engine].started += 1

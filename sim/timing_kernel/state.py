@@ -55,6 +55,8 @@ class Instruction:
     signal: int
     read_ports: int
     write_ports: int
+    writes_weights: int
+    """Whether it writes WGT, whose port no mask has."""
     # LOAD, STORE; sizes, strides and the address in bytes
     planes: int
     rows: int
@@ -173,6 +175,8 @@ class EngineState:
     """An instruction has been issued, and what begins it is not done: no other is issued."""
     held: int
     """Mask of the ports that it holds."""
+    writes_weights: int
+    """Instructions for which it holds the port that writes WGT."""
     last_end: int
     """Latest end, for the union of busy cycles."""
 

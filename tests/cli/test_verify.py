@@ -48,7 +48,7 @@ def test_verify(npukit, tmp_path: Path) -> None:
     coverage = found.pop("coverage")
     assert set(coverage) == set(coverage_items(CONFIG))
     assert all(isinstance(count, int) and count >= 0 for count in coverage.values()) and sum(coverage.values()) > 100
-    assert found.pop("out_of_reach")["VECTOR.transpose=1"] == "transpose is reserved"
+    assert found.pop("out_of_reach")["VECTOR.width other than 4 (TRANSPOSE)"] == "TRANSPOSE goes tile by tile"
     assert sum(found.pop("hostile").values()) == 7
     assert found.pop("rtl_mcycles_per_second") > 0 and found.pop("sim_mcycles_per_second") > 0
     assert found == {

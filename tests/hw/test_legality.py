@@ -11,7 +11,15 @@ from amaranth import Module, Signal
 from amaranth.sim import Simulator
 from npukit.hw.legality import refused
 from npukit.isa.config import PRESETS, NpuConfig
-from npukit.isa.instructions import INSTRUCTION_BITS, OPCODE_FIELD, OPCODES, InstructionError, decode, fields_of
+from npukit.isa.instructions import (
+    INSTRUCTION_BITS,
+    OPCODE_FIELD,
+    OPCODES,
+    InstructionError,
+    Vector,
+    decode,
+    fields_of,
+)
 from npukit.isa.legality import illegal_mode
 
 COUNT = 2500
@@ -26,6 +34,8 @@ def random_word(random: Random) -> int:
         # operations and memories decide more than others
         if random.random() < (0.7 if spec.kind is not None else few):
             word |= random.choice([1, (1 << spec.width) - 1, random.getrandbits(spec.width)]) << spec.lsb
+        elif kind is Vector and spec.name == "width" and random.random() < 0.5:
+            word |= ((1 << random.choice([2, 3, 4])) - 1) << spec.lsb  # as TRANSPOSE wants it on some configurations
     if random.random() < 0.1:
         word ^= 1 << random.randrange(INSTRUCTION_BITS)
     return word & ((1 << INSTRUCTION_BITS) - 1)

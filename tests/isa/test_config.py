@@ -19,6 +19,7 @@ OTHER_VALUES = {
     "vector_lanes": 8,
     "fma_lanes": 8,
     "fma_fixed": 0,
+    "transpose": 0,
     "vector_taps": 2,
     "max_window": 5,
     "bus_bytes": 16,
@@ -85,6 +86,7 @@ def test_unknown_preset_lists_those_that_exist() -> None:
         ({"vector_lanes": 32}, "vector_lanes must divide array (16), not 32"),
         ({"fma_lanes": 0}, "fma_lanes must divide array (16), not 0"),
         ({"fma_fixed": 2}, "fma_fixed must be from 0 to 1, not 2"),
+        ({"transpose": -1}, "transpose must be from 0 to 1, not -1"),
         ({"bus_bytes": 2}, "bus_bytes must be a power of two from 4 to 64, not 2"),
         ({"bus_bytes": 24}, "bus_bytes must be a power of two from 4 to 64, not 24"),
         (
@@ -123,7 +125,7 @@ def test_hash_and_difference_see_every_field(name: str) -> None:
 
 def test_hash_is_stable() -> None:
     # a changed hash makes every compiled program and every bitstream unusable: change it knowingly
-    assert NpuConfig().hash == 0x481207619944A4BC
+    assert NpuConfig().hash == 0xBF5681D421B17C49
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -25,7 +25,7 @@ from npukit.isa.instructions import InstructionError, Memory, Operation, Vector
 ARRAYS = (4, 8, 16, 32, 64)
 BF16_OPERATIONS = {
     Operation.REQUANTIZE, Operation.ADD, Operation.MULTIPLY, Operation.MAX, Operation.SUM,
-    Operation.DEPTHWISE, Operation.CONVERT, Operation.COPY, Operation.FILL,
+    Operation.DEPTHWISE, Operation.CONVERT, Operation.COPY, Operation.FILL, Operation.PART, Operation.TRANSPOSE,
 }  # fmt: skip
 DEFINED = [("int8", one) for one in Operation] + [("bf16", one) for one in Operation if one in BF16_OPERATIONS]
 
@@ -101,6 +101,14 @@ def test_without_fixed_point_sources() -> None:
         descriptor_lanes(config, Operation.MULTIPLY_FIXED)
     with pytest.raises(InstructionError, match="not defined for dtype bf16"):
         descriptor_lanes(replace(config, dtype="bf16"), Operation.REQUANTIZE_FIXED)
+
+
+def test_without_transposition() -> None:
+    for dtype in ("int8", "bf16"):
+        config = replace(config_of(16, dtype), transpose=0)
+        assert set(operations_of(config_of(16, dtype))) - set(operations_of(config)) == {Operation.TRANSPOSE}
+        with pytest.raises(InstructionError, match="operation TRANSPOSE is not there with transpose = 0"):
+            descriptor_lanes(config, Operation.TRANSPOSE)
 
 
 def test_unknown_field_and_undefined_operation() -> None:

@@ -15,9 +15,11 @@ PAIRS = {
     Operation.REQUANTIZE: {(ACC, ACT)},
     Operation.REQUANTIZE_FIXED: {(ACC, ACT)},
     Operation.CONVERT: {(ACT, ACC), (ACC, ACT)},
-    Operation.COPY: {(ACT, ACT), (ACC, ACC)},
+    Operation.COPY: {(ACT, ACT), (ACC, ACC), (ACT, WGT)},
     Operation.SUM: BOTH,
-    Operation.FILL: BOTH,
+    Operation.FILL: BOTH | {(ACT, WGT)},
+    Operation.PART: {(ACC, ACT)},
+    Operation.TRANSPOSE: {(ACT, ACT), (ACT, WGT)},
 }
 INT8_ALONE = {
     Operation.REQUANTIZE_FIXED, Operation.ADD_FIXED, Operation.MULTIPLY_FIXED, Operation.DEPTHWISE_FIXED,
@@ -25,14 +27,18 @@ INT8_ALONE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("config", [INT8, BF16, replace(INT8, fma_fixed=0)], ids=["int8", "bf16", "plain"])
+PLAIN = replace(INT8, fma_fixed=0, transpose=0)
+LEFT_OUT = {Operation.ADD_FIXED, Operation.MULTIPLY_FIXED, Operation.TRANSPOSE}
+
+
+@pytest.mark.parametrize("config", [INT8, BF16, PLAIN], ids=["int8", "bf16", "plain"])
 @pytest.mark.parametrize("operation", Operation)
 def test_memories_of_an_operation(operation: Operation, config: NpuConfig) -> None:
     there = config.dtype == "int8" or operation not in INT8_ALONE
-    if config.fma_fixed == 0 and operation in (Operation.ADD_FIXED, Operation.MULTIPLY_FIXED):
+    if config is PLAIN and operation in LEFT_OUT:
         there = False
     for one, other in itertools.product(Memory, Memory):
-        reason = illegal_mode(config, Vector(operation=operation, a_memory=one, out_memory=other))
+        reason = illegal_mode(config, Vector(operation=operation, a_memory=one, out_memory=other, width=config.array))
         legal = there and (one, other) in PAIRS.get(operation, {(ACT, ACT)})
         assert (reason is None) == legal, reason
         assert not there or legal or reason is not None and f"not from {one.name} to {other.name}" in reason
@@ -41,7 +47,7 @@ def test_memories_of_an_operation(operation: Operation, config: NpuConfig) -> No
 def test_second_sources() -> None:
     for operation, memory in itertools.product(Operation, Memory):
         one, other = min(PAIRS.get(operation, {(ACT, ACT)}))
-        vector = Vector(operation=operation, a_memory=one, out_memory=other)
+        vector = Vector(operation=operation, a_memory=one, out_memory=other, width=INT8.array)
         if not vector.is_window:
             reason = illegal_mode(INT8, replace(vector, b_memory=memory))
             assert (reason is None) == (memory is ACT or not vector.has_two_sources)
@@ -63,7 +69,8 @@ def test_second_sources() -> None:
         (Vector(operation=Operation.MAX, window_height=7, window_width=7), None),
         (Vector(operation=Operation.MAX, window_height=8), "window 8x1 exceeds max_window 7"),
         (Vector(operation=Operation.COPY, a_stride_x=-1), None),
-        (Vector(operation=Operation.COPY, transpose=1), "transpose is reserved, and must be 0"),
+        (Vector(operation=Operation.TRANSPOSE, width=4), "its width is 8, the array's, not 4"),
+        (Vector(operation=Operation.TRANSPOSE, width=8, height=3), None),
         (End(signal=1), "END takes and gives no tokens, and does not drain"),
         (End(wait=1), "END takes and gives no tokens, and does not drain"),
         (End(drain=1), "END takes and gives no tokens, and does not drain"),

@@ -117,11 +117,12 @@ def _beat_slots(config: NpuConfig, store: Store) -> Iterator[tuple[int, bool, bo
 def _stream(config: NpuConfig, vector: Vector) -> int:
     """Stream cycles of one block, counted word by word."""
     lanes = config.fma_lanes if vector.has_two_sources else config.vector_lanes
-    plain = vector.operation in (Operation.COPY, Operation.CONVERT, Operation.FILL)
+    turning = vector.operation is Operation.TRANSPOSE
+    plain = vector.operation in (Operation.COPY, Operation.CONVERT, Operation.FILL, Operation.PART) or turning
     passes = 1 if plain else config.array // lanes
     if vector.is_window and config.dtype == "bf16":
         return _swept(config, vector, passes)
-    cycles = 0
+    cycles = config.array if turning else 0
     for _ in range(vector.height):
         for x in range(vector.width):
             if vector.operation is Operation.SUM:
@@ -180,8 +181,7 @@ def _ports(instruction: Instruction) -> tuple[list[Port], list[Port]]:
         end.add((instruction.out_memory, "write", instruction.out_bank))
     elif isinstance(instruction, Store):
         read.add((Memory.ACT, "read", instruction.bank))
-    shared = (Memory.ACT, Memory.ACC)
-    return [port for port in read if port[0] in shared], [port for port in end if port[0] in shared]
+    return [*read], [port for port in end if port[0] is not Memory.PAR]
 
 
 # ---- the machine

@@ -258,9 +258,11 @@ MEMORIES = {
     Operation.REQUANTIZE: [(Memory.ACC, Memory.ACT)],
     Operation.REQUANTIZE_FIXED: [(Memory.ACC, Memory.ACT)],
     Operation.SUM: list(product((Memory.ACT, Memory.ACC), repeat=2)),
-    Operation.COPY: [(Memory.ACT, Memory.ACT), (Memory.ACC, Memory.ACC)],
+    Operation.COPY: [(Memory.ACT, Memory.ACT), (Memory.ACC, Memory.ACC), (Memory.ACT, Memory.WGT)],
     Operation.CONVERT: [(Memory.ACT, Memory.ACC), (Memory.ACC, Memory.ACT)],
-    Operation.FILL: [(Memory.ACT, Memory.ACT), (Memory.ACT, Memory.ACC)],
+    Operation.FILL: [(Memory.ACT, Memory.ACT), (Memory.ACT, Memory.ACC), (Memory.ACT, Memory.WGT)],
+    Operation.PART: [(Memory.ACC, Memory.ACT)],
+    Operation.TRANSPOSE: [(Memory.ACT, Memory.ACT), (Memory.ACT, Memory.WGT)],
 }
 CASES = [(one, *pair) for one in Operation for pair in MEMORIES.get(one, [(Memory.ACT, Memory.ACT)])]
 
@@ -280,8 +282,8 @@ def random_descriptor(machine: Machine, operation: Operation) -> dict[str, Any]:
             values[field.name] = int(random.integers(1 << 30, 1 << 31))
         elif field.name in ("bias", "value"):
             values[field.name] = int(random.integers(-(2**31), 2**31))
-        elif field.width == 1:
-            values[field.name] = int(random.integers(2))
+        elif not field.signed:
+            values[field.name] = int(random.integers(1 << field.width))
         else:
             values[field.name] = int(random.integers(-128, 128))
     if "low" in values:
@@ -330,12 +332,16 @@ class Elements:
             taps = self.taps(block, lane, len(window))
             total = self.oracles.to_int32(sum(one * tap for one, tap in zip(window, taps, strict=True)))
             return self.requantize(total, block, lane)
+        if operation is Operation.TRANSPOSE:  # the place in the tile and the lane change places
+            x, lane = lane, x
         a = self.plain("a", block, y, x, lane)
+        if operation is Operation.PART:
+            return ((a >> 8 * values["part"]) + 128) % 256 - 128
         if operation in (Operation.REQUANTIZE, Operation.REQUANTIZE_FIXED):
             return self.requantize(a, block, lane)
         if operation is Operation.TABLE:
             return values[f"entry_{a + 128}"]
-        if operation is Operation.COPY or vector.out_memory is Memory.ACC:
+        if operation in (Operation.COPY, Operation.TRANSPOSE) or vector.out_memory is Memory.ACC:
             return a
         if operation is Operation.CONVERT:
             return max(-128, min(127, a))
@@ -406,9 +412,10 @@ class Elements:
 
 
 def random_vector(machine: Machine, operation: Operation, a_memory: Memory, out_memory: Memory, ring: bool) -> Vector:
-    grid = [machine.count(2), machine.count(3), machine.count(3)]
+    columns = machine.config.array if operation is Operation.TRANSPOSE else 0
+    grid = [machine.count(2), machine.count(3), columns or machine.count(3)]
     while ring and np.prod(grid) > 12:
-        grid = [machine.count(2), machine.count(3), machine.count(3)]
+        grid = [machine.count(2), machine.count(3), columns or machine.count(3)]
     fields: dict[str, Any] = {"wrap": 4} if ring else {}
 
     def operand(side: str, counts: list[int], memory: Memory, distinct: bool) -> Loops:

@@ -119,7 +119,7 @@ def _random_matrix(rng: random.Random, config: NpuConfig) -> Matrix:
 
 
 def _random_vector(rng: random.Random, config: NpuConfig) -> Vector:
-    bf16 = ("REQUANTIZE", "DEPTHWISE", "ADD", "MULTIPLY", "SUM", "MAX", "CONVERT", "COPY", "FILL")
+    bf16 = ("REQUANTIZE", "DEPTHWISE", "ADD", "MULTIPLY", "SUM", "MAX", "CONVERT", "COPY", "FILL", "PART", "TRANSPOSE")
     known = [one for one in Operation if config.dtype == "int8" or one.name in bf16]
     operation = rng.choice(known)
 
@@ -128,6 +128,8 @@ def _random_vector(rng: random.Random, config: NpuConfig) -> Vector:
         return memory, rng.randrange(config.act_banks if memory is Memory.ACT else config.acc_banks)
 
     (a, a_bank), (b, b_bank), (out, out_bank) = place(), place(), place()
+    if rng.random() < 0.2:
+        out, out_bank = Memory.WGT, 0
     more: dict[str, Any] = {}
     if operation in TWO_SOURCE_OPERATIONS:
         more = {"b_memory": b, "b_bank": b_bank}
@@ -145,7 +147,7 @@ def _random_vector(rng: random.Random, config: NpuConfig) -> Vector:
         out_bank=out_bank,
         blocks=_small(rng, 5),
         height=_small(rng, 5),
-        width=_small(rng, 6),
+        width=config.array if operation is Operation.TRANSPOSE else _small(rng, 6),
         **more,
     )
 

@@ -106,7 +106,7 @@ def test_a_sound_program(tiny: NpuConfig, programs: ModuleType) -> None:
         ({4: {"a_memory": Memory.ACT}}, "mode", [(4,)], "REQUANTIZE goes from ACC to ACT, not from ACT to ACT"),
         ({4: {"out_memory": Memory.ACC}}, "mode", [(4,)], "REQUANTIZE goes from ACC to ACT, not from ACC to ACC"),
         ({4: {"out_memory": Memory.WGT, "out_bank": 0}}, "mode", [(4,)], "to ACT, not from ACC to WGT"),
-        ({4: {"transpose": 1}}, "mode", [(4,)], "transpose is reserved, and must be 0"),
+        ({4: {"operation": Operation.TRANSPOSE, "a_memory": Memory.ACT, "width": 3}}, "mode", [(4,)], "its width is 4"),
     ],
 )  # fmt: skip
 def test_one_fault_is_named(
@@ -174,7 +174,7 @@ def test_undefined_operation(tiny: NpuConfig) -> None:
     [
         (
             Vector(operation=Operation.COPY, out_memory=Memory.ACC),
-            "COPY goes from ACT to ACT or from ACC to ACC, not from ACT to ACC",
+            "COPY goes from ACT to ACT or from ACT to WGT or from ACC to ACC, not from ACT to ACC",
         ),
         (Vector(operation=Operation.CONVERT), "CONVERT goes from ACT to ACC or from ACC to ACT, not from ACT to ACT"),
         (Vector(operation=Operation.MAX, a_stride_x=1), "a window operation has a_stride_x 0, not 1"),

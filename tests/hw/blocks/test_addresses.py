@@ -11,6 +11,7 @@ pytest.importorskip("amaranth", reason="Amaranth is not installed: pip install n
 from npukit.hw.bursts import BurstGenerator
 from npukit.hw.loops import LoopNest
 from npukit.hw.memory import BankedMemory
+from npukit.hw.transpose import Transposer
 from npukit.isa.config import PRESETS
 
 from tests.hw.blocks.bench import Bench, seeds
@@ -181,7 +182,45 @@ def run_memory(seed: str) -> None:
     bench.run(lambda: bench.cycle >= 1500, 1501)
 
 
-RUNS = {"loops": run_loops, "bursts": run_bursts, "memory": run_memory}
+def run_transposer(seed: str) -> None:
+    """Tiles one behind the other or with pauses between them; a word leaves `size` cycles after one came."""
+    for size, bits in ((4, 8), (8, 16), (16, 8)):
+        dut = Transposer(size, bits)
+        bench = Bench(dut, f"{seed}/{size}")
+        draw = bench.random
+        state: dict[str, Any] = {"left": 0, "tile": [], "tiles": 0}
+        takes: list[int | None] = [None] * size
+        """The words that are to be taken, in the cycles to come."""
+        coming: list[int | None] = [None] * Transposer.latency
+
+        def cycle(ctx: Any, dut=dut, draw=draw, state=state, takes=takes, coming=coming, size=size, bits=bits) -> None:
+            expected = coming.pop(0)
+            if expected is not None:
+                assert ctx.get(dut.result) == expected
+            if not state["left"] and draw.random() < 0.3:
+                state["left"], state["tile"] = size * draw.choice([1, 1, 2, 3]), []
+            putting = state["left"] > 0
+            ctx.set(dut.put, putting)
+            if putting:
+                elements = [draw.randrange(1 << bits) for _ in range(size)]
+                state["left"] -= 1
+                state["tile"].append(elements)
+                ctx.set(dut.word, sum(one << bits * k for k, one in enumerate(elements)))
+            takes.append(None)
+            if len(state["tile"]) == size:  # its first word leaves in the next cycle
+                tile, state["tile"] = state["tile"], []
+                takes[1:] = [sum(tile[k][lane] << bits * k for k in range(size)) for lane in range(size)]
+                state["tiles"] += 1
+            word = takes.pop(0)
+            ctx.set(dut.take, word is not None)
+            coming.append(word)
+
+        bench.drive(cycle)
+        bench.run(lambda bench=bench: bench.cycle >= 600, 601)
+        assert state["tiles"] > 5
+
+
+RUNS = {"loops": run_loops, "bursts": run_bursts, "memory": run_memory, "transposer": run_transposer}
 
 
 @pytest.mark.parametrize("block", RUNS)
