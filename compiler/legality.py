@@ -50,6 +50,7 @@ from npukit.compiler.tiling import (
     window_problem,
 )
 from npukit.isa.config import NpuConfig
+from npukit.isa.formats import INT32
 
 __all__ = ["LEGALITY", "average_problem", "check_operation", "is_depthwise"]
 
@@ -72,7 +73,7 @@ def is_depthwise(config: NpuConfig, graph: Graph, operation: Convolution) -> boo
     """Whether VECTOR's windows can compute a convolution, each channel by itself."""
     x, weights = graph.tensor(operation.input), graph.constants[operation.weights]
     kernel = graph.kernel(operation)
-    if not 1 < operation.groups == weights.tensor.shape[0] == x.view[1]:
+    if not 1 < operation.groups == weights.tensor.shape[0] == x.view[1] or graph.tensor(operation.output).parts > 1:
         return False
     if window_problem(config, kernel, operation.strides, operation.dilations) or not depthwise_blocks(config, kernel):
         return False
@@ -98,7 +99,7 @@ def _convolution(config: NpuConfig, graph: Graph, operation: Convolution) -> Non
     if strides[1] > MAX_COLUMN_STRIDE or dilations[1] * kernel[1] > MAX_STRIDE:
         raise Refused(f"stride {list(strides)} or dilation {list(dilations)} exceeds the address fields")
     x = graph.tensor(operation.input)
-    if not x.format.floating:
+    if not x.format.floating and graph.tensor(operation.output).format is not INT32:
         channel_multiplier(graph, operation)
     if is_depthwise(config, graph, operation):
         return
@@ -162,6 +163,8 @@ def _check_exact(graph: Graph, operation: TransposedConvolution) -> None:
 
 def _fully_connected(config: NpuConfig, graph: Graph, operation: FullyConnected) -> None:
     x = graph.tensor(operation.input)
+    if graph.tensor(operation.output).format is INT32:
+        return
     if not x.format.floating:
         channel_multiplier(graph, operation)
     elif operation.alpha != 1.0:

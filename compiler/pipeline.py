@@ -16,6 +16,7 @@ from npukit.compiler.frontends.onnx.lower import LowerPass
 from npukit.compiler.frontends.onnx.normalise import NormalisePass
 from npukit.compiler.frontends.onnx.partition import PartitionPass
 from npukit.compiler.frontends.onnx.partitioned import Partition
+from npukit.compiler.frontends.onnx.zero_points import ZeroPointsPass
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.pass_base import Pass, PassRunner
 from npukit.compiler.passes.allocate import AllocatePass
@@ -194,6 +195,7 @@ def front_end(
     return (
         ImportPass(shapes),
         NormalisePass(),
+        ZeroPointsPass(config),
         PartitionPass(config, min_macs, all_nodes),
         LowerPass(),
         LegalisePass(config),

@@ -147,7 +147,7 @@ class ConvShape:
         x, y = graph.tensor(operation.input), graph.tensor(operation.output)
         return cls(
             config=config,
-            batch=y.view[0],
+            batch=y.view[0] // y.parts,
             in_blocks=-(-x.view[1] // config.array) * (1 if operation.depth is None else operation.depth.kernel),
             out_blocks=-(-y.view[1] // config.array),
             in_size=(x.view[2], x.view[3]),

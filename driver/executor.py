@@ -319,7 +319,7 @@ class _Capture:
         self.program = program
         lanes, element = program.config.array, program.config.activation.storage
         self.images: dict[str, NDArray] = {}
-        self.layouts = {name: tensor.layout(lanes) for name, tensor in program.captured.items()}
+        self.layouts = {name: tensor.layout(program.config) for name, tensor in program.captured.items()}
         for name, tensor in program.captured.items():
             if tensor.source == name:
                 self.images[name] = np.zeros((self.layouts[name].elements // lanes, lanes), element)
@@ -337,5 +337,5 @@ class _Capture:
         found = {}
         for name, tensor in self.program.captured.items():
             values = self.layouts[name].from_dram(self.images[tensor.source].reshape(-1))
-            found[name] = from_machine(values.reshape(tensor.shape), tensor.dtype)
+            found[name] = from_machine(values, tensor.dtype, tensor.shape)
         return found

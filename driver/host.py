@@ -172,16 +172,20 @@ def quantises(node: onnx.NodeProto) -> bool:
     return node.op_type in ("QuantizeLinear", "QGemm") or node.op_type.startswith("QLinear")
 
 
+_WHILE_RUNNING = ("ConvInteger", "DynamicQuantizeLinear", "MatMulInteger")
+"""Operators of models that are quantised while they run, whose result is integers."""
+
+
 def quantized_tensors(model: onnx.ModelProto) -> list[str]:
     """Names of the activations that QuantizeLinear nodes and operators on integers write, in graph order, and that some
-    output depends on."""
+    output depends on; sums of integers among them."""
     needed = {value.name for value in model.graph.output}
     found = []
     for node in reversed(model.graph.node):
         if needed.isdisjoint(node.output):
             continue
         needed.update(names_used(node))
-        if quantises(node):
+        if quantises(node) or node.op_type in _WHILE_RUNNING:
             found.append(node.output[0])
     return found[::-1]
 

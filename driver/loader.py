@@ -102,15 +102,19 @@ class LoadedProgram:
     def _output(self, tensor: TensorInfo) -> NDArray:
         element = self.program.config.activation.storage
         raw = self.device.read_memory(self.base + tensor.address, tensor.layout.elements * np.dtype(element).itemsize)
-        values = tensor.layout.from_dram(raw.view(element)).reshape(tensor.shape)
-        return from_machine(values, tensor.dtype)
+        return from_machine(tensor.layout.from_dram(raw.view(element)), tensor.dtype, tensor.shape)
 
 
-def from_machine(values: NDArray, dtype: str) -> NDArray:
-    """The framework's tensor: uint8 has its top bit flipped on the machine, and fp32 is bfloat16 there."""
+def from_machine(values: NDArray, dtype: str, shape: tuple[int, ...]) -> NDArray:
+    """The framework's tensor: uint8 has its top bit flipped on the machine, fp32 is bfloat16 there, and int32 is four
+    bytes along the last axis."""
     if dtype == "float32":
-        return widen(values)
-    return (values.view(np.uint8) ^ 0x80) if dtype == "uint8" else values
+        values = widen(values)
+    elif dtype == "uint8":
+        values = values.view(np.uint8) ^ 0x80
+    elif dtype == "int32":
+        values = np.ascontiguousarray(values).view("<i4")
+    return values.reshape(shape)
 
 
 def _to_device(tensor: TensorInfo, values: NDArray) -> NDArray[np.uint8]:

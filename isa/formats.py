@@ -40,6 +40,10 @@ class NumberFormat:
         """Bytes of a number."""
         return self.bits // 8
 
+    def parts_of(self, dtype: str) -> int:
+        """Elements of this format in DRAM that make a number of a type, as frameworks call it."""
+        return INT32.bits // self.bits if dtype == INT32.name else 1
+
     @property
     def stored(self) -> range:
         """The whole numbers that stand in the storage of an element."""
@@ -66,7 +70,8 @@ class Datapath:
         activation: format of the elements of ACT.
         weight: format of the elements of WGT.
         accumulator: format of the sums in ACC.
-        tensor_types: what a framework calls the tensors that it takes.
+        tensor_types: what a framework calls the tensors that it takes and gives.
+        sum_types: and those that it gives alone, sums as ACC has them.
     """
 
     name: str
@@ -74,9 +79,12 @@ class Datapath:
     weight: NumberFormat
     accumulator: NumberFormat
     tensor_types: tuple[str, ...]
+    sum_types: tuple[str, ...] = ()
 
 
-INTEGER = Datapath("int8", activation=INT8, weight=INT8, accumulator=INT32, tensor_types=("int8", "uint8"))
+INTEGER = Datapath(
+    "int8", activation=INT8, weight=INT8, accumulator=INT32, tensor_types=("int8", "uint8"), sum_types=("int32",)
+)
 """Quantised tensors. Sums wrap; scaling to elements is rounded as docs/numerics.md says, and saturates."""
 FLOATING = Datapath("bf16", activation=BFLOAT16, weight=BFLOAT16, accumulator=FLOAT32, tensor_types=("float32",))
 """Float tensors. Every operation is rounded to nearest, ties to even; subnormal numbers are 0."""

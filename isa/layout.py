@@ -1,13 +1,13 @@
 """How a tensor lies in DRAM: an affine map from loop indices to tensor coordinates and to bytes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Layout", "LayoutDim", "blocked"]
+__all__ = ["Layout", "LayoutDim", "blocked", "blocked_parts"]
 
 
 @dataclass(frozen=True)
@@ -86,3 +86,12 @@ def blocked(shape: tuple[int, ...], lanes: int, pad: int = 0) -> Layout:
         places //= size
         dims.append(LayoutDim(size, axis, 1, places * lanes))
     return Layout(shape, (*dims, LayoutDim(lanes, 1, 1, 1)), (0,) * len(shape), pad)
+
+
+def blocked_parts(shape: tuple[int, ...], lanes: int, parts: int) -> Layout:
+    """The same of numbers that are made of `parts` elements each: first those of the lowest bits of a channel block's
+    numbers, as many places as there are, then those of the next. The layout's tensor is [*shape, parts]."""
+    inner = blocked((shape[0] * parts, *shape[1:]), lanes)
+    block, outer, *others = inner.dims
+    part = LayoutDim(parts, len(shape), 1, outer.stride * shape[0])
+    return Layout((*shape, parts), (block, part, replace(outer, size=shape[0]), *others), (0,) * (len(shape) + 1))

@@ -20,7 +20,7 @@ import numpy as np
 from npukit.isa import schema
 from npukit.isa.config import ConfigError, NpuConfig
 from npukit.isa.instructions import INSTRUCTION_BITS, Instruction, InstructionError, Vector, decode, encode
-from npukit.isa.layout import Layout, LayoutDim, blocked
+from npukit.isa.layout import Layout, LayoutDim, blocked, blocked_parts
 from npukit.isa.schema import MOST, SchemaError
 from numpy.typing import NDArray
 
@@ -42,7 +42,8 @@ class TensorInfo:
 
     `dtype` and `shape` are the framework's; `layout.shape` has the same elements in the same order. Of int8 and
     uint8 the machine has int8; `flip` says that the framework's tensor is uint8 and its top bit is flipped on the
-    way in and out. Of float32 it has bfloat16.
+    way in and out. Of float32 it has bfloat16. An output of int32 is four bytes an element, the last axis of
+    `layout.shape`.
     """
 
     name: str
@@ -118,9 +119,10 @@ class CapturedTensor:
     shape: tuple[int, ...]
     dtype: str
 
-    def layout(self, lanes: int) -> Layout:
+    def layout(self, config: NpuConfig) -> Layout:
         """How its words follow each other."""
-        return blocked(self.order, lanes)
+        parts = config.activation.parts_of(self.dtype)
+        return blocked(self.order, config.array) if parts == 1 else blocked_parts(self.order, config.array, parts)
 
 
 @dataclass(frozen=True)
@@ -283,7 +285,7 @@ def _check_head(length: int) -> None:
 def _image_words(config: NpuConfig, tensor: CapturedTensor) -> int:
     """Words of a captured tensor as it is collected."""
     outer, channels, inner = tensor.order
-    return outer * -(-channels // config.array) * inner
+    return config.activation.parts_of(tensor.dtype) * outer * -(-channels // config.array) * inner
 
 
 def _read_layout(value: Any, place: str) -> Layout:
@@ -322,16 +324,18 @@ def _read_layout(value: Any, place: str) -> Layout:
 
 def _read_tensors(config: NpuConfig, dram_bytes: int, value: Any) -> tuple[TensorInfo, ...]:
     names = [one.name for one in fields(TensorInfo)]
-    dtypes, pads = config.datapath.tensor_types, config.activation.stored
+    datapath, pads = config.datapath, config.activation.stored
     found: dict[str, TensorInfo] = {}
     for number, entry in enumerate(schema.items(value, "tensors")):
         place = f"tensors[{number}]"
         raw = schema.record(entry, names, place, optional=("flip",))
         layout = _read_layout(raw["layout"], f"{place}.layout")
         schema.whole(layout.pad, pads[0], pads[-1], place, "layout.pad")
+        role = schema.one_of(raw["role"], _ROLES, place, "role")
+        dtypes = datapath.tensor_types + (datapath.sum_types if role == "output" else ())
         tensor = TensorInfo(
             name=schema.text(raw["name"], place, "name"),
-            role=schema.one_of(raw["role"], _ROLES, place, "role"),
+            role=role,
             dtype=schema.one_of(raw["dtype"], dtypes, place, "dtype"),
             shape=schema.shape(raw["shape"], place, "shape"),
             address=schema.whole(raw["address"], 0, MOST, place, "address"),
@@ -340,7 +344,8 @@ def _read_tensors(config: NpuConfig, dram_bytes: int, value: Any) -> tuple[Tenso
         )
         if tensor.flip != (tensor.dtype == "uint8"):
             raise SchemaError(f"{place}.flip must be true for uint8, and for nothing else")
-        if prod(tensor.shape) != prod(layout.shape) or len(tensor.shape) > _MOST_DIMS:
+        parts = config.activation.parts_of(tensor.dtype)
+        if parts * prod(tensor.shape) != prod(layout.shape) or len(tensor.shape) > _MOST_DIMS:
             raise SchemaError(f"{place} has the shape {tensor.shape}, and its layout {layout.shape}")
         end = tensor.address + layout.elements * config.element_bytes
         if end > dram_bytes:
@@ -389,6 +394,7 @@ def _read_nodes(count: int, value: Any) -> tuple[NodeInfo, ...]:
 def _read_captured(config: NpuConfig, value: Any) -> dict[str, CapturedTensor]:
     names = [one.name for one in fields(CapturedTensor)]
     entries = schema.mapping(value, "captured")
+    types = config.datapath.tensor_types + config.datapath.sum_types
     found: dict[str, CapturedTensor] = {}
     for name, entry in entries.items():
         place = f"captured[{name!r}]"
@@ -401,7 +407,7 @@ def _read_captured(config: NpuConfig, value: Any) -> dict[str, CapturedTensor]:
             source=schema.one_of(source, entries, place, "source"),
             order=(outer, channels, inner),
             shape=shape,
-            dtype=schema.one_of(dtype, config.datapath.tensor_types, place, "dtype"),
+            dtype=schema.one_of(dtype, types, place, "dtype"),
         )
     for name, tensor in found.items():
         source = found[tensor.source]

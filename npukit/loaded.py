@@ -9,6 +9,7 @@ from typing import NoReturn
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
+from onnx import TensorProto
 
 from npukit.compiled import CompiledModel, staying_nodes
 from npukit.devices import DeviceOptions, make_device
@@ -139,7 +140,8 @@ def load(
     if not owns_device and behind is not None and options.dram not in (None, behind):
         raise UsageError(f"the device has the memory {behind}, not {options.dram}: leave dram out")
     dram: AnyDram = options.dram or behind or DramModel()
-    shown = frozenset({*quantized_tensors(compiled.artifact), *_program_inputs(compiled.artifact)})
+    model = compiled.artifact
+    shown = frozenset({*quantized_tensors(model), *_program_inputs(model), *_of_sums(model)})
     # validated by `compile`, or made by the compiler, which has let ONNX Runtime see the model
     executor = Executor(
         compiled.artifact, device, shown if capture else frozenset(), providers, None,
@@ -154,6 +156,13 @@ def load(
 
 def _program_inputs(model: onnx.ModelProto) -> list[str]:
     return [name for node in model.graph.node if node.op_type == "EPContext" for name in node.input]
+
+
+def _of_sums(model: onnx.ModelProto) -> list[str]:
+    """What the host makes of programs' sums, whose zero point may not have been known before."""
+    whole = {value.name for value in model.graph.value_info if value.type.tensor_type.elem_type == TensorProto.INT32}
+    sums = {name for node in model.graph.node if node.op_type == "EPContext" for name in node.output if name in whole}
+    return [name for node in model.graph.node if not sums.isdisjoint(node.input) for name in node.output]
 
 
 def providers_of(fallback: str) -> tuple[str, ...]:

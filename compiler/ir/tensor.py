@@ -75,6 +75,8 @@ class Tensor:
         quantization: None where elements stand for themselves.
         layout: None until one is assigned: then it lies in memory of its own.
         channel_axis: the dimension along which a word of the machine holds several elements; of a vector its only one.
+        parts: of which each of its elements is made, where the machine's are smaller: they lie in memory as so many
+            tensors one behind the other, that of the lowest bits first, as further images of a batch.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Tensor:
     quantization: Quantization | None = None
     layout: MemoryLayout | None = field(default=None)
     channel_axis: int = 1
+    parts: int = 1
 
     @property
     def scale(self) -> float:
@@ -117,8 +120,9 @@ class Tensor:
 
     @property
     def dimensions(self) -> FourDimensions:
-        """Its shape, NCHW."""
-        return self.in_nchw(self._at_least_two, 1, mul)
+        """Its shape, NCHW, with images for all its parts."""
+        batch, channels, height, width = self.in_nchw(self._at_least_two, 1, mul)
+        return batch * self.parts, channels, height, width
 
     @property
     def _at_least_two(self) -> tuple[int, ...]:

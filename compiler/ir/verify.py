@@ -116,7 +116,7 @@ def _tensor(tensor: Tensor) -> None:
     _check(axis == 1 or 0 <= axis < len(tensor.shape), f"{tensor.name} has no axis {axis} for its channels")
     if tensor.layout is not None and tensor.layout.host is None:
         _check(
-            prod(tensor.view) == prod(tensor.shape),
+            prod(tensor.view) == prod(tensor.shape) * tensor.parts,
             f"{tensor.name} of shape {list(tensor.shape)} is seen as {list(tensor.view)}",
         )
         _check(
@@ -159,6 +159,15 @@ def _activation(graph: Graph, name: str) -> Tensor:
     return tensor
 
 
+def _sum(graph: Graph, name: str) -> Tensor:
+    """An activation, or whole sums of products."""
+    tensor = graph.tensor(name)
+    if tensor.format is not INT32:
+        return _activation(graph, name)
+    _check(tensor.quantization is None and tensor.parts == INT32.bits // INT8.bits, f"{name} is int32 in no four parts")
+    return tensor
+
+
 def _same_kind(x: Tensor, y: Tensor) -> None:
     same = x.format.floating == y.format.floating
     _check(same, f"{x.name} is {x.format.name} and {y.name} {y.format.name}")
@@ -174,12 +183,12 @@ def _same_quantization(x: Tensor, y: Tensor) -> None:
 
 def _window(graph: Graph, operation: Window, kernel: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """Input and result, of an image that the windows fit."""
-    x, y = _activation(graph, operation.input), _activation(graph, operation.output)
+    x, y = _activation(graph, operation.input), _sum(graph, operation.output)
     _same_kind(x, y)
     _check(min(*kernel, *operation.strides, *operation.dilations) >= 1, "a kernel, stride or dilation is below 1")
     _check(min(operation.pads) >= 0, f"pads {list(operation.pads)} are negative")
     if not isinstance(operation, Convolution) or operation.depth is None:
-        _check(x.view[0] == y.view[0], f"{x.name} has {x.view[0]} images and {y.name} {y.view[0]}")
+        _check(x.view[0] * y.parts == y.view[0], f"{x.name} has {x.view[0]} images and {y.name} {y.view[0]}")
     for axis in (0, 1):
         reach = (y.view[2 + axis] - 1) * operation.strides[axis] + (kernel[axis] - 1) * operation.dilations[axis] + 1
         room = x.view[2 + axis] + operation.pads[axis] + operation.pads[2 + axis]
@@ -211,7 +220,9 @@ def _weights(
 
 
 def _convolution(graph: Graph, operation: Convolution) -> None:
-    x, y = _activation(graph, operation.input), _activation(graph, operation.output)
+    x, y = _activation(graph, operation.input), _sum(graph, operation.output)
+    plain = operation.bias is None and operation.depth is None
+    _check(y.format is not INT32 or plain, "sums with a bias, or of volumes")
     weights = _weights(graph, x, operation.weights, operation.bias, 4, y.view[1], 0)
     _window(graph, operation, graph.kernel(operation))
     groups, images = operation.groups, 1
@@ -265,7 +276,8 @@ def _dilate(graph: Graph, operation: Dilate) -> None:
 
 
 def _fully_connected(graph: Graph, operation: FullyConnected) -> None:
-    x, y = _activation(graph, operation.input), _activation(graph, operation.output)
+    x, y = _activation(graph, operation.input), _sum(graph, operation.output)
+    _check(y.format is not INT32 or operation.bias is None, "sums with a bias")
     _same_kind(x, y)
     _check(x.shape[:-1] == y.shape[:-1], f"{list(x.shape)} becomes {list(y.shape)}")
     axis = 0 if operation.transposed else 1

@@ -12,7 +12,7 @@ from npukit.compiler.tasks import Allocation, Box, Buffer, Operand, Plan, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import UINT8
 from npukit.isa.instructions import ENGINES, End, Engine, Instruction, InstructionError, Matrix, encode, with_fields
-from npukit.isa.layout import blocked
+from npukit.isa.layout import blocked, blocked_parts
 from npukit.isa.program import Capture, CapturedTensor, NodeInfo, Program, TensorInfo
 
 __all__ = ["EmitPass"]
@@ -95,6 +95,8 @@ class EmitPass(Pass[Allocation, Program]):
         for name, role in roles:
             tensor = graph.tensors[name]
             layout = tensor.folded or blocked(tensor.order, self.config.array)
+            if tensor.parts > 1:
+                layout = blocked_parts(tensor.order, self.config.array, tensor.parts)
             found.append(
                 TensorInfo(
                     name,

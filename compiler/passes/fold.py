@@ -103,7 +103,7 @@ class _Fold:
         """Words of the image; 0 if there is none."""
         if not self.rows:
             return 0
-        batch, _, _, width = self.y.view
+        batch, (*_, width) = self.x.view[0], self.y.view
         return batch * self.height * width * self.blocks
 
     @property
@@ -143,7 +143,7 @@ class _Fold:
     def tensor(self) -> Tensor:
         """The image: [batch][row][column][channel], channels padded to words."""
         _, inner, _, wide = self.kernel.tensor.shape
-        batch, _, _, columns = self.y.view
+        batch, (*_, columns) = self.x.view[0], self.y.view
         place = self.blocks * self.config.array
         (top, left, *_), (down, across) = self.conv.pads, self.conv.dilations
         layout = Layout(

@@ -54,7 +54,7 @@ class _Join:
         for operation in self.graph.operations:
             result = self.graph.tensors[operation.output]
             if self._joins(operation):
-                self.tensors[result.name] = result.seen_as(result.name, _one_image(result.view))
+                self.tensors[result.name] = result.seen_as(result.name, _one_image(result))
                 operations.append(self._reading(operation, True))
             else:
                 operations.append(self._reading(operation, False))
@@ -62,8 +62,9 @@ class _Join:
 
     def _joins(self, operation: TensorOperation) -> bool:
         graph = self.graph
-        images, _, height, width = graph.tensors[operation.output].view
-        if images == 1 or height * width >= self.most or not _by_place(graph, operation):
+        result = graph.tensors[operation.output]
+        images, _, height, width = result.view
+        if images == result.parts or height * width >= self.most or not _by_place(graph, operation):
             return False
         if height * width == 1:
             return True
@@ -92,8 +93,8 @@ class _Join:
         """A tensor in its own view or as one image: itself, or another name for its memory."""
         if name is None or name not in self.graph.tensors:
             return name
-        tensor, own = self.tensors[name], self.graph.tensors[name].view
-        wanted = _one_image(own) if joined else own
+        tensor, own = self.tensors[name], self.graph.tensors[name]
+        wanted = _one_image(own) if joined else own.view
         if tensor.view == wanted:
             return name
         for other in self.tensors.values():
@@ -105,9 +106,10 @@ class _Join:
         return alias
 
 
-def _one_image(view: FourDimensions) -> FourDimensions:
-    images, channels, height, width = view
-    return 1, channels, images * height, width
+def _one_image(tensor: Tensor) -> FourDimensions:
+    """The images of a tensor, or of each of its parts, as one."""
+    images, channels, height, width = tensor.view
+    return tensor.parts, channels, images // tensor.parts * height, width
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
@@ -120,7 +122,7 @@ def _by_place(graph: Graph, operation: TensorOperation) -> bool:
     """Whether an operation makes each place of its result of the same place of what it reads."""
     y = graph.tensors[operation.output]
     sources: list[Tensor] = [graph.tensors[name] for name in graph.activations(operation)]
-    if any((x.view[0], *x.view[2:]) != (y.view[0], *y.view[2:]) for x in sources):
+    if any((x.view[0] * y.parts, *x.view[2:]) != (y.view[0], *y.view[2:]) for x in sources):
         return False
     match operation:
         case Convolution():

@@ -193,7 +193,8 @@ def compute_tiles(
     height, width, blocks = rows[1] - rows[0], columns[1] - columns[0], group[1] - group[0]
     target = piece.first_out + group[0], piece.first_out + group[1]
     seen = ((0, 0),) if layer.depth is None else layer.depth.seen(images[0])
-    parameters = requantize_parameters(builder, layer, target, [tap for tap, _ in seen])
+    results = _sums_as_they_are if builder.tensor(layer.output).parts > 1 else _requantised
+    leaving = results(builder, layer, target, [tap for tap, _ in seen])
     storage = builder.tensor(layer.input).storage
     in_line = len(images) > 1 and shape.in_line and storage not in builder.residents
     sums = _Sums.of(builder, layer, shape, (blocks, len(images), height, width), in_line)
@@ -217,8 +218,9 @@ def compute_tiles(
             start = first * sums.block + position * sums.image
             _multiply(builder, shape, chunk, index > 0, act, region.place, places, wgt, sums, start)
     return [
-        _requantise(builder, layer, image, target, (rows, columns), parameters, sums, position, where)
+        _leave(builder, layer, image + part * shape.batch, target, (rows, columns), way, sums, position, where)
         for position, image in enumerate(images)
+        for part, way in enumerate(leaving)
     ]
 
 
@@ -307,16 +309,31 @@ def _multiply(
     builder.matrix(instruction, act.operand("act", start), Operand("wgt", wgt), sums.buffer, first)
 
 
-def _requantise(
+_Leaving = tuple[Operation, Buffer]
+"""The operation that takes sums out of ACC, and its parameters."""
+
+
+def _requantised(builder: Builder, layer: Convolution, blocks: _Range, taps: Sequence[int]) -> list[_Leaving]:
+    return [(Operation.REQUANTIZE, requantize_parameters(builder, layer, blocks, taps))]
+
+
+def _sums_as_they_are(builder: Builder, layer: Convolution, blocks: _Range, taps: Sequence[int]) -> list[_Leaving]:
+    return [
+        (Operation.PART, builder.parameters(f"part {part}", Operation.PART, {"part": part}, []))
+        for part in range(builder.tensor(layer.output).parts)
+    ]
+
+
+def _leave(
     builder: Builder, layer: Convolution, image: int, target: _Range, places: tuple[_Range, _Range],
-    parameters: Buffer, sums: _Sums, position: int, where: Placed | None,
+    way: _Leaving, sums: _Sums, position: int, where: Placed | None,
 ) -> tuple[Region, Placed]:  # fmt: skip
-    """Emit the VECTOR task of a tile of an image."""
-    rows, columns = places
+    """Emit a VECTOR task of a tile of an image of the result."""
+    (rows, columns), (operation, parameters) = places, way
     part = Region(builder.tensor(layer.output), builder.config.array, image, target, rows, columns)
     where = where or builder.result_tile(part)
     instruction = Vector(
-        operation=Operation.REQUANTIZE,
+        operation=operation,
         blocks=target[1] - target[0], height=rows[1] - rows[0], width=columns[1] - columns[0],
         a_memory=Memory.ACC, a_stride_block=sums.block, a_stride_y=sums.row, a_stride_x=1,
         out_stride_block=where.plane, out_stride_y=where.pitch, out_stride_x=1,

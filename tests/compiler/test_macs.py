@@ -36,6 +36,12 @@ def _model(op: str, shapes: list[list[int]], domain: str = "", opset: int = 21, 
         ("MatMul", [[5], [5]], {}, 5),
         ("LSTM", [[6, 2, 5], [1, 4 * 3, 5], [1, 4 * 3, 3]], {"hidden_size": 3}, 6 * 2 * 12 * 8),
         (
+            "DynamicQuantizeLSTM",
+            [[6, 2, 5], [1, 5, 4 * 3], [1, 3, 4 * 3]],
+            {"hidden_size": 3, "domain": "com.microsoft"},
+            6 * 2 * 12 * 8,
+        ),
+        (
             "GRU",
             [[6, 2, 5], [2, 3 * 3, 5], [2, 3 * 3, 3]],
             {"hidden_size": 3, "direction": "bidirectional"},

@@ -45,6 +45,7 @@ def test_every_stage_has_a_text(stage) -> None:
     expected = {
         "import": "Conv block1/conv1/Conv: (",
         "normalise": "Conv block1/conv1/Conv: (",
+        "zero_points": "Conv block1/conv1/Conv: (",
         "partition": "stays:",
         **dict.fromkeys(("lower", "legalise", "eliminate", "fold", "join", "fuse"), 'graph "npukit_0" {'),
         "schedule": "MATRIX ",

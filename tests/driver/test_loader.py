@@ -117,8 +117,14 @@ def test_uint8_is_flipped_on_the_way(graphs) -> None:
 
 def test_flip_of_every_value() -> None:
     every = np.arange(-128, 128, dtype=np.int8)
-    assert np.array_equal(from_machine(every, "uint8"), np.arange(256))
-    assert from_machine(every, "int8") is every
+    assert np.array_equal(from_machine(every, "uint8", (2, 128)), np.arange(256).reshape(2, 128))
+    assert np.array_equal(from_machine(every, "int8", (256,)), every)
+
+
+def test_bytes_of_sums() -> None:
+    sums = np.array([[0, 1, -1], [-(2**31), 2**31 - 1, 0x12345678]], np.int32)
+    parts = sums.view(np.int8).reshape(2, 3, 4)
+    assert np.array_equal(from_machine(np.moveaxis(np.moveaxis(parts, 2, 0).copy(), 0, 2), "int32", (2, 3)), sums)
 
 
 def test_padding_lanes_hold_zeros(graphs) -> None:

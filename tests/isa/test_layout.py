@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npukit.isa.layout import Layout, LayoutDim, blocked
+from npukit.isa.layout import Layout, LayoutDim, blocked, blocked_parts
 
 
 def image_by_loops(layout: Layout, tensor: np.ndarray) -> np.ndarray:
@@ -86,6 +86,24 @@ def test_overlapping_windows() -> None:
     assert image[:9].tolist() == [-5, -5, -5, *tensor[0, :, 0, 0], *tensor[0, :, 0, 1]]
     assert (image[9:16] == -5).all()
     assert image[48 + 16 : 48 + 25].tolist() == tensor[0, :, 1, 1:4].T.reshape(-1).tolist()
+
+
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 20), st.integers(1, 5)),
+    lanes=st.sampled_from([4, 8, 16]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_blocked_parts(shape: tuple[int, int, int], lanes: int, seed: int) -> None:
+    """Of each channel block the first part of all places comes first, then the second one of all."""
+    tensor = np.random.default_rng(seed).integers(-128, 128, (*shape, 4), dtype=np.int8)
+    layout = blocked_parts(shape, lanes, 4)
+    image = layout.to_dram(tensor)
+    batch, channels, places = shape
+    words = image.reshape(-(-channels // lanes), 4, batch, places, lanes)
+    for channel, part in product(range(channels), range(4)):
+        assert (words[channel // lanes, part, :, :, channel % lanes] == tensor[:, channel, :, part]).all()
+    assert layout.elements == image.size == words.size
+    assert (layout.from_dram(image) == tensor).all()
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint16, np.float32])

@@ -5,9 +5,13 @@
 
 import argparse
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+
+import onnx
+from onnxruntime.quantization import QuantType, quantize_dynamic
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from npukit.isa.config import PRESETS  # noqa: E402
@@ -49,9 +53,22 @@ class Outcome:
         return "| " + " | ".join(cells) + " |"
 
 
-def run(name: str, size: int, config: str, options: QuantiserOptions) -> Outcome:
-    """Build a network, quantise it, run it on one random input and compare every quantised tensor and output."""
-    model = quantize(ARCHITECTURES[name](size), options=options).model
+def _dynamic(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model as ONNX Runtime's other quantiser makes it: activations are quantised while it runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, result = Path(folder) / "float.onnx", Path(folder) / "dynamic.onnx"
+        onnx.save(model, source)
+        quantize_dynamic(source, result, weight_type=QuantType.QInt8)
+        return onnx.load(result)
+
+
+def run(name: str, size: int, config: str, options: QuantiserOptions | None) -> Outcome:
+    """Build a network, quantise it, run it on one random input and compare every quantised tensor and output.
+
+    options: None for a model that is quantised while it runs.
+    """
+    model = ARCHITECTURES[name](size)
+    model = _dynamic(model) if options is None else quantize(model, options=options).model
     start = perf_counter()
     session = Session(model, PRESETS[config], capture=True)
     seconds = perf_counter() - start
@@ -81,14 +98,16 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="networks (default: all)")
     parser.add_argument("--size", type=int, default=224, help="of images (default: 224)")
     parser.add_argument("--config", default="int8-16x16", choices=PRESETS)
-    parser.add_argument("--format", default="qdq", choices=FORMATS)
+    parser.add_argument("--format", default="qdq", choices=(*FORMATS, "dynamic"))
     parser.add_argument("--weights", default="int8", choices=TYPES)
     parser.add_argument("--activations", default="int8", choices=TYPES)
     options = parser.parse_args()
-    chosen = QuantiserOptions(
-        format=options.format, weights=options.weights, activations=options.activations,
-        per_channel=options.weights == "int8",
-    )  # fmt: skip
+    chosen = None
+    if options.format != "dynamic":
+        chosen = QuantiserOptions(
+            format=options.format, weights=options.weights, activations=options.activations,
+            per_channel=options.weights == "int8",
+        )  # fmt: skip
     columns = ("network", "MMAC", "on the machine, %", "subgraphs", "array, %", "ms at 100 MHz", "mismatches")
     print("| " + " | ".join((*columns, "s to compile", "stays")) + " |")
     print("|---|---|---|---|---|---|---|---|---|")

@@ -45,6 +45,15 @@ def test_every_tensor_is_onnx_runtimes(name: str) -> None:
         assert outcome.stays == "" and outcome.share == 1 and outcome.subgraphs == 1
 
 
+@pytest.mark.parametrize("name", ["bert", "squeezenet", "tcn", "vit"])
+def test_quantised_while_they_run(name: str) -> None:
+    """ONNX Runtime applies the scales to the accelerator's sums; products of two activations alone stay there."""
+    outcome = wild.run(name, 64 if name in _LARGE else 32, "int8-8x8", None)
+    print(outcome.line())
+    assert outcome.mismatches == 0 and outcome.elements > 0
+    assert outcome.share > 0.9 and outcome.subgraphs > 1
+
+
 @pytest.mark.parametrize("opset", [18, 21, 24, 27])
 def test_every_operator_set(opset: int) -> None:
     """Later operators have more types and attributes, and cut nothing."""

@@ -23,7 +23,12 @@ from onnx import helper
 __all__ = ["build_artifact", "offload_of"]
 
 _OFFLOAD = "npukit.offload"
-_TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8, "float32": onnx.TensorProto.FLOAT}
+_TYPES = {
+    "int8": onnx.TensorProto.INT8,
+    "uint8": onnx.TensorProto.UINT8,
+    "int32": onnx.TensorProto.INT32,
+    "float32": onnx.TensorProto.FLOAT,
+}
 
 
 def offload_of(artifact: onnx.ModelProto, programs: Mapping[str, Program]) -> Offload:

@@ -17,11 +17,11 @@ _KEY = "npukit.channel_axis"
 _DEFAULT = 1
 
 _OF_IMAGES = frozenset(
-    "AveragePool BatchNormalization Conv ConvTranspose DepthToSpace GlobalAveragePool GlobalMaxPool "
+    "AveragePool BatchNormalization Conv ConvInteger ConvTranspose DepthToSpace GlobalAveragePool GlobalMaxPool "
     "InstanceNormalization LRN LpPool MaxPool QLinearAveragePool QLinearConv QLinearGlobalAveragePool Resize "
     "SpaceToDepth Upsample".split()
 )
-_OF_ROWS = frozenset("Gemm MatMul QGemm QLinearMatMul".split())
+_OF_ROWS = frozenset("Gemm MatMul MatMulInteger QGemm QLinearMatMul".split())
 _WEIGHTS = {"QGemm": 3, "QLinearMatMul": 3}
 """Which input of a product the weights are, where they are not the second."""
 _OF_ELEMENTS = (

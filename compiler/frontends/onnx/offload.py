@@ -72,12 +72,12 @@ def suggestion_for(graph: ir.Graph, config: NpuConfig) -> str:
     other = f"--config {others[0]}" if others else f"a configuration of {'int8' if floating else 'bf16'}"
     dynamic = next((node.op_type for node in nodes if node.op_type in DYNAMIC), None)
     static = any(is_quantiser(node) or is_integer_operator(node) for node in nodes)
-    if dynamic is not None and not static:
+    if dynamic is not None and not static and not floating:
         return (
             f"the model is quantised while it runs ({dynamic}), and the machine needs scales that are constant: "
             "quantise the float model with npukit quantize"
         )
-    if static and floating:
+    if (static or dynamic) and floating:
         return f"the model is quantised, and the configuration computes bf16: take {other}"
     if not static and not floating and any(macs_of(node) for node in nodes):
         return (

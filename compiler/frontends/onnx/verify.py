@@ -15,7 +15,8 @@ def verify_partition(partition: Partition) -> None:
     """Every node is accelerated or stays, never both; what a node needs has run before it; what stays is unchanged.
 
     Host stage s runs before accelerated stage s, which runs before host stage s + 1. What ONNX Runtime computes must be
-    the model's own nodes, however passes have rewritten the graph so that the machine can compute more of it.
+    the model's own nodes, or those that stand for one (`zero_points`), however passes have rewritten the graph so that
+    the machine can compute more of it.
     """
     absorbed = [node for group in partition.subgraphs for match in group for node in match.nodes]
     check(len(set(absorbed)) == len(absorbed), "a node belongs to two matches")

@@ -13,6 +13,7 @@ from npukit.compiler.frontends.onnx.operators.conv import (
     match_gemm,
     match_matmul,
 )
+from npukit.compiler.frontends.onnx.operators.dynamic import match_integer_convolution, match_integer_product
 from npukit.compiler.frontends.onnx.operators.integer import is_integer_operator, operator_of
 from npukit.compiler.frontends.onnx.operators.macs import macs_of
 from npukit.compiler.frontends.onnx.operators.movement import (
@@ -36,6 +37,8 @@ MATCHERS: dict[str, Callable[[Context, ir.Node], Match]] = {
     "ConvTranspose": match_conv_transpose,
     "Gemm": match_gemm,
     "MatMul": match_matmul,
+    "MatMulInteger": match_integer_product,
+    "ConvInteger": match_integer_convolution,
     "Add": match_add,
     "Mul": match_mul,
     "MaxPool": match_maxpool,
@@ -53,8 +56,8 @@ MATCHERS: dict[str, Callable[[Context, ir.Node], Match]] = {
 }
 
 _WITHOUT_SCALES = (
-    "it is quantised while it runs: its scales are not known before, and its sums of 32 bits do not leave the "
-    "accelerator; npukit quantize of the float model gives it constant scales"
+    "it is quantised while it runs, with scales that are not known before: of such models, MatMulInteger and "
+    "ConvInteger run; npukit quantize of the float model gives all of it constant scales"
 )
 _FLOAT_NAMES = ", ".join(sorted({*MATCHERS, "Clip", "Relu"}))
 

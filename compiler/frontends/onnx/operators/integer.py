@@ -22,6 +22,7 @@ from npukit.compiler.frontends.onnx.operators.quantisation import (
     parameters_of,
     quantization_of,
     tensor_of,
+    whole_numbers,
 )
 from npukit.compiler.ir.tensor import Quantization, Tensor
 from numpy.typing import NDArray
@@ -77,6 +78,9 @@ _MOVERS = frozenset(
     "Upsample".split()
 )
 """Operators that hand numbers on, whatever they mean, so that they may come between integer operators as they are."""
+
+_SUMS = ("ConvInteger", "MatMulInteger")
+"""Operators whose result is sums of products of integers."""
 
 
 def is_integer_operator(node: ir.Node) -> bool:
@@ -261,6 +265,8 @@ def _read_by(value: ir.Value) -> Iterator[_Declaration]:
             found = _integer_operator(use.node)
             if found is not None and use.idx in _positions(found, use.node):
                 yield partial(_parameters_read, use.node, use.idx)
+            elif use.node.op_type in _SUMS and use.idx == 0:
+                yield partial(whole_numbers, value)
             elif is_quantiser(use.node, "DequantizeLinear") and use.idx == 0:
                 yield partial(parameters_of, use.node)
             elif _moves_integers(use.node):

@@ -64,12 +64,14 @@ def _product(left: int, transposed: str = "") -> Callable[[ir.Node], int]:
     return count
 
 
-def _recurrent(gates: int) -> Callable[[ir.Node], int]:
-    """In each step, each gate takes the input and the state; weights are [directions, gates * hidden, inputs]."""
+def _recurrent(gates: int, *, turned: bool = False) -> Callable[[ir.Node], int]:
+    """In each step, each gate takes the input and the state; weights are [directions, gates * hidden, inputs], or with
+    the last two `turned`."""
 
     def count(node: ir.Node) -> int:
         steps, batch, _ = _shape(_input(node, 0), 3)
-        directions, rows, inputs = _shape(_input(node, 1), 3)
+        directions, *others = _shape(_input(node, 1), 3)
+        rows, inputs = others[::-1] if turned else others
         return steps * batch * directions * rows * (inputs + rows // gates)
 
     return count
@@ -147,6 +149,7 @@ _COUNTS: Mapping[str, Callable[[ir.Node], int]] = {
     "MatMul": _product(0),
     "MatMulInteger": _product(0),
     "MatMulIntegerToFloat": _product(0),
+    "DynamicQuantizeLSTM": _recurrent(4, turned=True),
     "DynamicQuantizeMatMul": _product(0),
     "QGemm": _product(0, "transA"),
     "QLinearConv": _convolution(3),

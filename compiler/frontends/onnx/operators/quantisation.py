@@ -17,11 +17,13 @@ __all__ = [
     "constant",
     "dequantized",
     "is_quantiser",
+    "machine_zero",
     "parameters",
     "parameters_of",
     "quantization_of",
     "static_shape",
     "tensor_of",
+    "whole_numbers",
 ]
 
 ONNX_DOMAINS = ("", "ai.onnx")
@@ -51,6 +53,17 @@ def constant(value: ir.Value | None) -> NDArray | None:
     if value is None or value.const_value is None or value.producer() is not None:
         return None
     return value.const_value.numpy()
+
+
+def machine_zero(dtype: ir.DataType | None) -> int:
+    """The number of int8 or uint8 that is 0 on the machine."""
+    return 128 if dtype == ir.DataType.UINT8 else 0
+
+
+def whole_numbers(value: ir.Value) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
+    """Scale and zero point of what a product of integers reads: numbers that stand for themselves, less that one."""
+    zero = machine_zero(value.dtype)
+    return np.ones((), np.float32), np.asarray(np.uint8(zero) if zero else np.int8(zero))
 
 
 def static_shape(value: ir.Value) -> tuple[int, ...]:
