@@ -116,7 +116,7 @@ class _Detector:
 def detector(size: int = 640) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """A network of the shape of a YOLOv8n, in fp32 and quantised."""
     model = _Detector(size).model()
-    return model, quantise(model, images(1, (3, size, size), 1))
+    return model, quantise(model, [{model.graph.input[0].name: images(1, (3, size, size), 1)}])
 
 
 def _best(run: Callable[[], object]) -> float:

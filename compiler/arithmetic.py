@@ -24,6 +24,7 @@ from npukit.compiler.ir.operations import (
     FullyConnected,
     GlobalAveragePool,
     Limits,
+    MatrixProduct,
     MaxPool,
     Multiply,
 )
@@ -41,10 +42,13 @@ __all__ = [
     "elementwise_constant",
     "elementwise_descriptor",
     "lookup_table",
+    "product_multiplier",
+    "product_parameters",
     "requantize_descriptor",
     "sum_descriptor",
     "weights_of",
     "window_border",
+    "zero_point",
 ]
 
 _UNSIGNED = 128
@@ -119,7 +123,9 @@ def _weights(constant: Constant) -> NDArray:
     return constant.data.astype(np.int16) - zeros
 
 
-def requantize_descriptor(graph: Graph, operation: Convolution | DepthwiseConvolution) -> dict[str, Any]:
+def requantize_descriptor(
+    graph: Graph, operation: Convolution | DepthwiseConvolution | MatrixProduct
+) -> dict[str, Any]:
     """REQUANTIZE's fields, or DEPTHWISE's."""
     y = graph.tensor(operation.output)
     limits = _machine_limits(y, operation.limits)
@@ -161,6 +167,27 @@ def channel_parameters(
     whole = np.zeros(outputs, np.int64) if bias is None else bias.astype(np.int64)
     folded = (whole - zero_point(x) * sums).astype(np.uint32, casting="unsafe").view(np.int32)
     return folded, np.broadcast_to(channel_multiplier(graph, operation), folded.shape)
+
+
+def product_multiplier(graph: Graph, operation: MatrixProduct) -> NDArray[np.float32]:
+    """What the sums of a product of two activations are multiplied with.
+
+    Raises:
+        Refused: for scales that make no multiplier.
+    """
+    a, b, y = (graph.tensor(name) for name in (operation.left, operation.right, operation.output))
+    return ratio((a.scale, b.scale), (y.scale,))
+
+
+def product_parameters(graph: Graph, operation: MatrixProduct, lanes: int) -> list[NDArray]:
+    """What REQUANTIZE reads for every channel block: the product of both zero points, of which the sums have one too
+    many for each number that is added up, and the multiplier; for floats a bias of 0."""
+    a, b = graph.tensor(operation.left), graph.tensor(operation.right)
+    if a.format.floating:
+        return [np.zeros((1, lanes), np.float32)]
+    excess = np.array(a.shape[-1] * zero_point(a) * zero_point(b)).astype(np.uint32, casting="unsafe")
+    bias = np.full((1, lanes), excess, np.uint32)
+    return [bias, np.full((1, lanes), product_multiplier(graph, operation), np.float32)]
 
 
 # ---- two sources

@@ -10,6 +10,7 @@ from npukit.compiler.arithmetic import (
     channel_multiplier,
     elementwise_constant,
     elementwise_descriptor,
+    product_multiplier,
     sum_descriptor,
     weights_of,
 )
@@ -27,6 +28,7 @@ from npukit.compiler.ir.operations import (
     FullyConnected,
     GlobalAveragePool,
     Lookup,
+    MatrixProduct,
     MaxPool,
     Multiply,
     Pad,
@@ -169,6 +171,19 @@ def _fully_connected(config: NpuConfig, graph: Graph, operation: FullyConnected)
         channel_multiplier(graph, operation)
     elif operation.alpha != 1.0:
         raise Refused(f"alpha is {operation.alpha}; 1 is supported in bf16")
+
+
+def _matrix_product(config: NpuConfig, graph: Graph, operation: MatrixProduct) -> None:
+    left, right = graph.tensor(operation.left), graph.tensor(operation.right)
+    if not left.format.floating:
+        product_multiplier(graph, operation)
+    if right.channel_axis == len(right.shape) - 1:
+        return
+    if not config.transpose:
+        raise Refused(f"words of {right.name} hold what is summed up, and transpose is 0")
+    beside = -right.shape[-1] % config.array
+    if beside > MAX_PAD:
+        raise Refused(f"{right.shape[-1]} columns leave {beside} of a tile empty, and a border has {MAX_PAD}")
 
 
 def _elementwise(config: NpuConfig, graph: Graph, operation: Elementwise) -> None:
@@ -382,6 +397,7 @@ def _rearrange(config: NpuConfig, graph: Graph, operation: Rearrange) -> None:
 LEGALITY: Mapping[type[TensorOperation], Callable[[NpuConfig, Graph, Any], None]] = {
     Convolution: _convolution,
     FullyConnected: _fully_connected,
+    MatrixProduct: _matrix_product,
     TransposedConvolution: _transposed_convolution,
     Dilate: _repeat,
     Add: _elementwise,

@@ -345,6 +345,8 @@ def _read_tensors(config: NpuConfig, dram_bytes: int, value: Any) -> tuple[Tenso
         if tensor.flip != (tensor.dtype == "uint8"):
             raise SchemaError(f"{place}.flip must be true for uint8, and for nothing else")
         parts = config.activation.parts_of(tensor.dtype)
+        if parts > 1 and layout.shape[-1] != parts:
+            raise SchemaError(f"{place}.layout has the shape {layout.shape}, and {parts} elements make one number")
         if parts * prod(tensor.shape) != prod(layout.shape) or len(tensor.shape) > _MOST_DIMS:
             raise SchemaError(f"{place} has the shape {tensor.shape}, and its layout {layout.shape}")
         end = tensor.address + layout.elements * config.element_bytes

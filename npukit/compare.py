@@ -74,15 +74,18 @@ class Comparison:
         return dict(vars(self))
 
 
-def _where(programs: Mapping[str, Program], tensor: str, index: tuple[int, ...]) -> dict[str, Any]:
-    """The node and the instruction that wrote an element."""
+def _where(programs: Mapping[str, Program], tensor: str, index: tuple[int, ...], apart: int) -> dict[str, Any]:
+    """The node and the instruction that wrote an element, which is `apart` from what it should be."""
     for name, program in programs.items():
         if tensor not in program.captured:
             continue
         captured = program.captured[tensor]
         outer, channel, inner = np.unravel_index(np.ravel_multi_index(index, captured.shape), captured.order)
         block = int(channel) // program.config.array
-        word = (block * captured.order[0] + int(outer)) * captured.order[2] + int(inner)
+        parts = program.config.activation.parts_of(captured.dtype)
+        # a number of several parts: the lowest that is wrong
+        part = next((part for part in range(parts) if parts > 1 and apart >> 8 * part & 0xFF), 0)
+        word = ((block * parts + part) * captured.order[0] + int(outer)) * captured.order[2] + int(inner)
         for capture in program.captures:
             instruction: Any = program.instructions[capture.instruction]
             if capture.tensor == captured.source and word in capture.words(instruction):
@@ -97,9 +100,14 @@ def _where(programs: Mapping[str, Program], tensor: str, index: tuple[int, ...])
     return {}
 
 
-def _where_on_the_host(model: onnx.ModelProto, tensor: str, equal: Collection[str]) -> dict[str, Any]:
-    """The nodes in ONNX Runtime that made a tensor, back to what is equal, or was not compared: inputs, constants, and
-    what programs made."""
+def _where_on_the_host(
+    model: onnx.ModelProto, programs: Mapping[str, Program], tensor: str, index: tuple[int, ...], apart: int,
+    compared: Collection[str], equal: Collection[str],
+) -> dict[str, Any]:  # fmt: skip
+    """The nodes in ONNX Runtime that made a tensor, back to what is equal: inputs, constants, and what programs made.
+
+    Of sums whose zero point ONNX Runtime adds, which nothing is compared with, the program that made them.
+    """
     makers = {name: node for node in model.graph.node for name in node.output}
     found: set[str] = set()
     pending = [tensor]
@@ -107,7 +115,11 @@ def _where_on_the_host(model: onnx.ModelProto, tensor: str, equal: Collection[st
         name = pending.pop()
         node = makers.get(name)
         known = name in equal and name != tensor
-        if node is None or known or node.op_type == "EPContext" or node.output[0] in found:
+        if node is None or known or node.output[0] in found:
+            continue
+        if node.op_type == "EPContext":
+            if name not in compared:
+                return _where(programs, name, index, apart)
             continue
         found.add(node.output[0])
         pending.extend(names_used(node))
@@ -184,12 +196,14 @@ def compare(session: Session, oracle: Oracle, inputs: Mapping[str, NDArray], out
         result.max_abs_diff = max(result.max_abs_diff, _largest(want[unequal], got[unequal]))
         if result.first_mismatch is None:
             index = tuple(int(part) for part in np.argwhere(unequal)[0])
+            apart = int(got[index]) - int(want[index]) & 0xFFFFFFFF if want.dtype.kind == "i" else 0
+            host = _where_on_the_host(session.artifact, session.programs, name, index, apart, names, equal)
             result.first_mismatch = {
                 "tensor": name,
                 "index": list(index),
                 "expected": _plain(want[index]),
                 "actual": _plain(got[index]),
                 "mismatches": count,
-                **(_where(session.programs, name, index) or _where_on_the_host(session.artifact, name, equal)),
+                **(_where(session.programs, name, index, apart) or host),
             }
     return result

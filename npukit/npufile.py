@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
+from npukit.compiler.frontends.onnx.artifact import TENSOR_TYPES
 from npukit.compiler.frontends.onnx.importer import load_model
 from npukit.driver.executor import ArtifactError, programs_of
 from npukit.errors import UsageError
@@ -18,7 +19,6 @@ from npukit.isa.program import MAGIC, Program
 __all__ = ["check_apart", "check_folder", "check_writable", "read_model", "write_artifact", "write_bytes"]
 
 _DIGEST = "npukit.digest"
-_TYPES = {"int8": onnx.TensorProto.INT8, "uint8": onnx.TensorProto.UINT8, "float32": onnx.TensorProto.FLOAT}
 
 
 def check_writable(path: str | Path) -> None:
@@ -178,7 +178,7 @@ def _wrap(program: Program) -> onnx.ModelProto:
 
     def values(role: str) -> list[onnx.ValueInfoProto]:
         return [
-            helper.make_tensor_value_info(tensor.name, _TYPES[tensor.dtype], tensor.shape)
+            helper.make_tensor_value_info(tensor.name, TENSOR_TYPES[tensor.dtype], tensor.shape)
             for tensor in program.tensors
             if tensor.role == role
         ]

@@ -20,6 +20,7 @@ from npukit.compiler.ir.operations import (
     Elementwise,
     GlobalAveragePool,
     Limits,
+    MatrixProduct,
     MaxPool,
     Multiply,
     Pad,
@@ -281,9 +282,36 @@ def _repeat(
     return inputs[operation.input].repeat(operation.factors[0], axis=2).repeat(operation.factors[1], axis=3)
 
 
+def _matrix_product(
+    config: NpuConfig, graph: Graph, operation: MatrixProduct, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    """Of every pair of matrices, sums of as many products as the array has rows, one after the other."""
+    left, right = (graph.tensors[name] for name in (operation.left, operation.right))
+    a = _places(inputs[left.name]).reshape(left.shape)
+    b = _places(inputs[right.name])
+    if right.channel_axis == len(right.shape) - 1:
+        b = b.reshape(right.shape)
+    else:
+        b = b.reshape(*right.shape[:-2], right.shape[-1], right.shape[-2]).swapaxes(-1, -2)
+    total: Floats = np.zeros(graph.tensors[operation.output].shape, np.float32)
+    for block in range(0, a.shape[-1], config.array):
+        column: Floats = np.zeros_like(total)
+        for inner in range(block, min(a.shape[-1], block + config.array)):
+            column = add(column, multiply(a[..., :, inner, None], b[..., None, inner, :]))
+        total = add(total, column)
+    batch, channels, height, width = shape
+    return _limited(total, operation.limits).reshape(batch, height, width, channels).transpose(0, 3, 1, 2)
+
+
+def _places(image: Floats) -> Floats:
+    """NCHW with channels innermost."""
+    return np.ascontiguousarray(image.transpose(0, 2, 3, 1))
+
+
 _OPERATIONS: dict[type[TensorOperation], Callable[..., Floats]] = {
     Convolution: _convolution,
     DepthwiseConvolution: _depthwise,
+    MatrixProduct: _matrix_product,
     Add: _elementwise,
     Multiply: _elementwise,
     MaxPool: _maximum,

@@ -19,6 +19,7 @@ from npukit.compiler.ir.operations import (
     FullyConnected,
     GlobalAveragePool,
     Lookup,
+    MatrixProduct,
     MaxPool,
     Multiply,
     Pad,
@@ -77,6 +78,8 @@ class _Maker:
             make(self.random.choice(images))
         for flat in [one for one in self.tensors.values() if len(one.shape) == 2]:
             self._fully_connected(flat)
+        if self.random.random() < 0.5:
+            inputs += self._matrix_product()
         made = [operation.output for operation in self.operations]
         if self.random.random() < 0.3:
             self._alias(self.tensors[self.random.choice(made)])
@@ -195,6 +198,16 @@ class _Maker:
             FullyConnected, result, input=x.name, weights=weights, bias=self._bias(outputs), transposed=transposed,
             **self._rounded(),
         )  # fmt: skip
+
+    def _matrix_product(self) -> list[Tensor]:
+        """Of two inputs, which are returned."""
+        rows, inner, columns = (self.random.randint(1, 20) for _ in range(3))
+        left, right = self._activation((rows, inner)), self._activation((inner, columns))
+        if self.random.random() < 0.5:
+            right = self.tensors[right.name] = replace(right, channel_axis=0)
+        result = self._activation((rows, columns))
+        self._add(MatrixProduct, result, left=left.name, right=right.name, **self._rounded())
+        return [left, right]
 
     def _elementwise(self, x: Tensor) -> None:
         shape = tuple(self.random.choice([1, size]) for size in x.shape)

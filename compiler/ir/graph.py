@@ -10,6 +10,7 @@ from npukit.compiler.ir.operations import (
     DepthwiseConvolution,
     Dilate,
     FullyConnected,
+    MatrixProduct,
     MaxPool,
     TensorOperation,
     TransposedConvolution,
@@ -98,6 +99,6 @@ class Graph:
             return prod(elements) * prod(self.tensor(operation.weights).shape) // elements[1]
         if isinstance(operation, Convolution | DepthwiseConvolution):
             return prod(self.tensor(operation.output).shape) * prod(self.tensor(operation.weights).shape[1:])
-        if isinstance(operation, FullyConnected):
-            return prod(self.tensor(operation.output).shape) * self.tensor(operation.input).shape[-1]
+        if isinstance(operation, FullyConnected | MatrixProduct):
+            return prod(self.tensor(operation.output).shape) * self.tensor(operation.operands[0]).shape[-1]
         return 0

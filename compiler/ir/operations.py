@@ -21,6 +21,7 @@ __all__ = [
     "GlobalAveragePool",
     "Limits",
     "Lookup",
+    "MatrixProduct",
     "MaxPool",
     "Multiply",
     "Pad",
@@ -238,6 +239,21 @@ class FullyConnected(_Rounded):
     bias: str | None = operand(optional=True)
     transposed: bool = False
     alpha: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixProduct(_Rounded):
+    """Products of matrices none of which is constant.
+
+    Attributes:
+        left: [..., rows, inner].
+        right: [..., inner, columns]; dimensions before the last two repeat as ONNX's MatMul repeats them.
+    """
+
+    mnemonic = "matrix_product"
+
+    left: str = operand()
+    right: str = operand()
 
 
 @dataclass(frozen=True, kw_only=True)

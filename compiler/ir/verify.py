@@ -20,6 +20,7 @@ from npukit.compiler.ir.operations import (
     FullyConnected,
     GlobalAveragePool,
     Lookup,
+    MatrixProduct,
     MaxPool,
     Multiply,
     Pad,
@@ -285,6 +286,21 @@ def _fully_connected(graph: Graph, operation: FullyConnected) -> None:
     _check(weights.shape[1 - axis] == x.shape[-1], f"weights for {weights.shape[1 - axis]} inputs, of {x.shape[-1]}")
 
 
+def _matrix_product(graph: Graph, operation: MatrixProduct) -> None:
+    a, b, y = (_activation(graph, name) for name in (operation.left, operation.right, operation.output))
+    _same_kind(a, y)
+    _same_kind(b, y)
+    enough = min(len(a.shape), len(b.shape), len(y.shape)) >= 2
+    _check(enough and a.shape[-1] == b.shape[-2], f"{list(a.shape)} times {list(b.shape)}")
+    try:
+        found = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    except ValueError:
+        found = ()
+    _check(found == y.shape, f"{list(a.shape)} times {list(b.shape)} make no {list(y.shape)}")
+    axes = (a.channel_axis - len(a.shape), y.channel_axis - len(y.shape), b.channel_axis - len(b.shape))
+    _check(axes in ((-1, -1, -1), (-1, -1, -2)), f"its words hold what lies along the axes {list(axes)}")
+
+
 def _elementwise(graph: Graph, operation: Elementwise) -> None:
     y = _activation(graph, operation.output)
     shapes = []
@@ -415,6 +431,7 @@ _FORMS: dict[type[TensorOperation], Callable[[Graph, Any], None]] = {
     Convolution: _convolution,
     DepthwiseConvolution: _depthwise,
     FullyConnected: _fully_connected,
+    MatrixProduct: _matrix_product,
     Add: _elementwise,
     Multiply: _elementwise,
     Clamp: _clamp,

@@ -110,7 +110,7 @@ class _Fold:
     def cycles(self) -> int:
         """The array's, or the bus's if that takes longer."""
         outer, inner, tall, wide = self.kernel.tensor.shape
-        outputs = self.y.view[0] * self.y.view[2] * self.y.view[3] * -(-outer // self.config.array)
+        outputs = self.x.view[0] * self.y.view[2] * self.y.view[3] * -(-outer // self.config.array)
         if not self.rows:
             return outputs * tall * wide * -(-inner // self.config.array)
         beats = self.words * max(1, self.config.word_bytes // self.config.bus_bytes)

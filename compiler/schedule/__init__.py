@@ -12,6 +12,7 @@ from npukit.compiler.ir.operations import (
     Dilate,
     GlobalAveragePool,
     Lookup,
+    MatrixProduct,
     MaxPool,
     Multiply,
     Pad,
@@ -31,6 +32,7 @@ from npukit.compiler.schedule.movement import (
     schedule_repeat,
     schedule_slice,
 )
+from npukit.compiler.schedule.product import schedule_product
 from npukit.compiler.schedule.rearrange import schedule_rearrange
 from npukit.compiler.schedule.window import schedule_depthwise, schedule_maxpool
 
@@ -42,6 +44,7 @@ SCHEDULERS: Mapping[type[TensorOperation], Callable[[Builder, Any], None]] = {
     Add: schedule_elementwise,
     Multiply: schedule_elementwise,
     Lookup: schedule_lookup,
+    MatrixProduct: schedule_product,
     MaxPool: schedule_maxpool,
     AveragePool: schedule_average,
     GlobalAveragePool: schedule_global_average,

@@ -329,6 +329,15 @@ class Builder:
             return self._in_resident(region)
         return Placed(self.load_tile(region, pad_value), 0, region.rows * region.pitch, region.pitch)
 
+    def load_weights(self, region: Region, start: int, buffer: Buffer) -> None:
+        """Words of a row of an activation to WGT, where they are rows of tiles."""
+        assert region.blocks == region.rows == 1 and not (region.left or region.right)
+        instruction = Load(memory=Memory.WGT, words=region.columns, word_stride=1)
+        self._emit(
+            Engine.LOAD, instruction, (Operand("", buffer, start, write=True),),
+            DramUse(region.tensor, region.offset, region.box),
+        )  # fmt: skip
+
     def load_tile(self, region: Region, pad_value: float) -> Buffer:
         """A tile of an activation that does not stay on chip, its words without gaps."""
         return self.load_tiles([region], pad_value)
@@ -378,7 +387,7 @@ class Builder:
         self, buffer: Buffer, value: float, start: int, counts: tuple[int, int, int], strides: tuple[int, int],
         capture: CaptureBox | None = None,
     ) -> None:  # fmt: skip
-        """Set words [block][row][column] of a buffer in ACT, blocks and rows so far apart.
+        """Set words [block][row][column] of a buffer in ACT or WGT, blocks and rows so far apart.
 
         capture: which part of a tensor they are; then one instruction has to be enough for them.
         """
@@ -387,7 +396,7 @@ class Builder:
             shape = tuple(high - low for low, high in (blocks, rows, columns))
             at = start + blocks[0] * strides[0] + rows[0] * strides[1] + columns[0]
             instruction = Vector(
-                operation=Operation.FILL, blocks=shape[0], height=shape[1], width=shape[2],
+                operation=Operation.FILL, blocks=shape[0], height=shape[1], width=shape[2], out_memory=buffer.memory,
                 out_stride_block=strides[0] if shape[0] > 1 else 0,
                 out_stride_y=strides[1] if shape[1] > 1 else 0, out_stride_x=1,
             )  # fmt: skip

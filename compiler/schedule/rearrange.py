@@ -116,7 +116,9 @@ class _Rearrangement:
 
     def run(self) -> None:
         """All tiles, and in each all channel blocks."""
+        # lanes that come from places near each other are read together; those from far away, as of heads, apart
         reach = int(self.shifts.max())
+        reach = reach if 2 * reach <= self.most else 0
         most = self.most
         tiles = [*self._tiles(most)]
         # what a tile reads is to fit on chip as well

@@ -72,6 +72,31 @@ ZOO: Mapping[str, ZooEntry] = MappingProxyType(
                 )
             ),
             *(
+                ZooEntry(name=name, description=f"{what}, synthetic weights; {shapes}")
+                for name, what, shapes in (
+                    (
+                        "bert-tiny",
+                        "BERT with 2 layers of 128 and 2 heads",
+                        "tokens int64 [1, 128] below 1000, logits float32 [1, 2]",
+                    ),
+                    (
+                        "bert-base-128",
+                        "BERT with 12 layers of 768 and 12 heads",
+                        "tokens int64 [1, 128] below 1000, logits float32 [1, 2]",
+                    ),
+                    (
+                        "vit-tiny",
+                        "vision transformer with 12 layers of 192 and 3 heads",
+                        "image float32 [1, 3, 224, 224], logits float32 [1, 1000]",
+                    ),
+                    (
+                        "gpt2-block-128",
+                        "GPT-2's block of 768 with 12 heads and a causal mask",
+                        "tokens int64 [1, 128] below 1000, logits float32 [1, 128, 1000]",
+                    ),
+                )
+            ),
+            *(
                 ZooEntry(
                     name=name,
                     description=(

@@ -2,9 +2,9 @@
 
 import logging
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnxruntime import quantization
@@ -12,20 +12,20 @@ from onnxruntime import quantization
 __all__ = ["quantise"]
 
 
-class _Images(quantization.CalibrationDataReader):
-    def __init__(self, name: str, data: NDArray[np.float32]) -> None:
-        self._feeds = iter([{name: data[k : k + 1]} for k in range(len(data))])
+class _Samples(quantization.CalibrationDataReader):
+    def __init__(self, samples: Iterable[Mapping[str, NDArray]]) -> None:
+        self._feeds = iter(samples)
 
-    def get_next(self) -> dict[str, NDArray[np.float32]] | None:  # type: ignore[override]
+    def get_next(self) -> Mapping[str, NDArray] | None:  # type: ignore[override]
         return next(self._feeds, None)
 
 
-def quantise(model: onnx.ModelProto, calibration: NDArray[np.float32]) -> onnx.ModelProto:
+def quantise(model: onnx.ModelProto, calibration: Iterable[Mapping[str, NDArray]]) -> onnx.ModelProto:
     """A QDQ model: int8 activations, int8 weights with a scale for each output channel.
 
     Args:
-        model: a float model with one input.
-        calibration: its input [images, ...] for the ranges of the activations.
+        model: a float model.
+        calibration: inputs by name, for the ranges of the activations.
     """
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "float.onnx"), Path(folder, "int8.onnx")
@@ -36,7 +36,7 @@ def quantise(model: onnx.ModelProto, calibration: NDArray[np.float32]) -> onnx.M
             quantization.quantize_static(
                 source,
                 target,
-                _Images(model.graph.input[0].name, calibration),
+                _Samples(calibration),
                 quant_format=quantization.QuantFormat.QDQ,
                 per_channel=True,
                 activation_type=quantization.QuantType.QInt8,

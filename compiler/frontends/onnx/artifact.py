@@ -20,15 +20,16 @@ from npukit.isa.program import Program
 from npukit.isa.schema import SchemaError
 from onnx import helper
 
-__all__ = ["build_artifact", "offload_of"]
+__all__ = ["TENSOR_TYPES", "build_artifact", "offload_of"]
 
 _OFFLOAD = "npukit.offload"
-_TYPES = {
+TENSOR_TYPES = {
     "int8": onnx.TensorProto.INT8,
     "uint8": onnx.TensorProto.UINT8,
     "int32": onnx.TensorProto.INT32,
     "float32": onnx.TensorProto.FLOAT,
 }
+"""ONNX's number of a type that programs take or give."""
 
 
 def offload_of(artifact: onnx.ModelProto, programs: Mapping[str, Program]) -> Offload:
@@ -109,7 +110,7 @@ def _assemble(
     for subgraph in subgraphs:
         for name in (*subgraph.inputs, *subgraph.outputs):
             tensor = subgraph.tensors[name]
-            values[name] = helper.make_tensor_value_info(name, _TYPES[tensor.host_type], tensor.shape)
+            values[name] = helper.make_tensor_value_info(name, TENSOR_TYPES[tensor.host_type], tensor.shape)
     dropped = {tensor.name for tensor in whole.graph.initializer} - (overridable(whole) & used)
     outside = {value.name for value in (*whole.graph.input, *whole.graph.output)}
     graph = helper.make_graph(

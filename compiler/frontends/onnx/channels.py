@@ -55,6 +55,10 @@ def assign_channel_axes(graph: ir.Graph) -> None:
     # way, so that behind changes of order what readers want comes first
     _spread(nodes, axes, _WITHIN, (True, False))
     _spread(nodes, axes, {**_WITHIN, **_ACROSS}, (False, True))
+    for node in nodes:
+        for value, axis in _right_sides(node):
+            axes.setdefault(value, axis)
+    _spread(nodes, axes, {**_WITHIN, **_ACROSS}, (False, True))
     for value, axis in axes.items():
         value.meta[_KEY] = axis
 
@@ -94,10 +98,17 @@ def _wanted(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
         for value in (*[*_activations(node)][:1], *node.outputs[:1]):
             if len(_shape(value)) >= 3:
                 yield value, 1
-    elif node.op_type in _OF_ROWS and _is_constant(node.inputs[_WEIGHTS.get(node.op_type, 1)]):
+    elif node.op_type in _OF_ROWS:
         for value in (*[*_activations(node)][:1], *node.outputs[:1]):
             if _shape(value):
                 yield value, len(_shape(value)) - 1
+
+
+def _right_sides(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
+    """What a product of two activations wants of the second, where nothing else is known of it."""
+    value = node.inputs[_WEIGHTS.get(node.op_type, 1)] if node.op_type in _OF_ROWS else None
+    if value is not None and not _is_constant(value) and _shape(value):
+        yield value, len(_shape(value)) - 1
 
 
 def _hand_on(node: ir.Node, axes: _Axes, moves: Mapping[str, _Move], forwards: bool) -> None:

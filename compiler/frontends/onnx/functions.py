@@ -1,7 +1,9 @@
-"""Names of operators by what they have in common; here those that compute each element of their result by itself."""
+"""Names of operators by what they have in common."""
 
-__all__ = ["DYNAMIC", "MORE_INPUTS", "ONE_INPUT"]
+__all__ = ["ADDED", "DYNAMIC", "MORE_INPUTS", "ONE_INPUT"]
 
+ADDED = "npukit.zero_point_of"
+"""Under which a node that `zero_points` has added has the name of the product that it belongs to, in its `meta`."""
 DYNAMIC = frozenset(
     "ConvInteger DynamicQuantizeLSTM DynamicQuantizeLinear DynamicQuantizeMatMul MatMulInteger "
     "MatMulIntegerToFloat".split()

@@ -70,14 +70,16 @@ def suggestion_for(graph: ir.Graph, config: NpuConfig) -> str:
         name for name, one in PRESETS.items() if one.activation.floating != floating and one.array == config.array
     ]
     other = f"--config {others[0]}" if others else f"a configuration of {'int8' if floating else 'bf16'}"
-    dynamic = next((node.op_type for node in nodes if node.op_type in DYNAMIC), None)
+    kinds = {node.op_type for node in nodes} & DYNAMIC
+    sums = bool(kinds & {"ConvInteger", "MatMulInteger"})
+    dynamic = min(kinds) if kinds and not sums else None
     static = any(is_quantiser(node) or is_integer_operator(node) for node in nodes)
     if dynamic is not None and not static and not floating:
         return (
             f"the model is quantised while it runs ({dynamic}), and the machine needs scales that are constant: "
             "quantise the float model with npukit quantize"
         )
-    if (static or dynamic) and floating:
+    if (static or sums) and floating:
         return f"the model is quantised, and the configuration computes bf16: take {other}"
     if not static and not floating and any(macs_of(node) for node in nodes):
         return (

@@ -35,6 +35,10 @@ LINES = {
         f'input "x": int8[3, 4] {Q}\nconstant "w": int8[4, 7] {Q}\n'
         f'"y" = fully_connected(input="x", weights="w"): int8[3, 7] {Q} from "Gemm" "n"'
     ),
+    "matrix_product": (
+        f'input "x": int8[2, 3, 4] {Q} channels 2\ninput "z": int8[4, 7] {Q}\n'
+        f'"y" = matrix_product(left="x", right="z"): int8[2, 3, 7] {Q} channels 2 from "MatMul" "n"'
+    ),
     "add": (
         f'input "x": int8[1, 4, 5, 5] {Q}\nconstant "c": uint8[4, 1, 1] {Q}\n'
         f'"y" = add(left="x", right="c"): int8[1, 4, 5, 5] {Q} from "Add" "n"'
@@ -138,6 +142,10 @@ def test_what_holds(name: str) -> None:
         ("dilate", "[2, 3]", "[0, 3]", "a factor is below 1"),
         ("fully_connected", "int8[3, 7]", "int8[2, 7]", r"\[3, 4\] becomes \[2, 7\]"),
         ("fully_connected", "int8[4, 7]", "int8[5, 7]", "weights for 5 inputs, of 4"),
+        ("matrix_product", "int8[4, 7]", "int8[5, 7]", r"\[2, 3, 4\] times \[5, 7\]"),
+        ("matrix_product", "int8[4, 7]", "int8[5, 4, 7]", "make no"),
+        ("matrix_product", "int8[2, 3, 7]", "int8[2, 4, 7]", "make no"),
+        ("matrix_product", f"int8[2, 3, 4] {Q} channels 2", f"int8[2, 3, 4] {Q}", r"along the axes \[-2, -1, -1\]"),
         ("add", "uint8[4, 1, 1]", "uint8[3, 1, 1]", "make no"),
         ("add", f"uint8[4, 1, 1] {Q}", "float32[4, 1, 1]", "constant c is float32"),
         ("lookup", "uint8[256]", "uint8[255]", "its table t is uint8"),

@@ -108,6 +108,7 @@ def run_vector(seed: str, count: int, config=CONFIG) -> EngineBench:
         bench.reader(port, memory)
     bench.writer(engine.act_out, Memory.ACT)
     bench.writer(engine.acc_out, Memory.ACC)
+    bench.writer(engine.wgt_out, Memory.WGT)
     bench.run()
     return bench
 

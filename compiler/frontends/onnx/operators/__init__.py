@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 from npukit.compiler.errors import Refused
-from npukit.compiler.frontends.onnx.functions import DYNAMIC
+from npukit.compiler.frontends.onnx.functions import ADDED, DYNAMIC
 from npukit.compiler.frontends.onnx.operators.base import Context, Match, used_values
 from npukit.compiler.frontends.onnx.operators.binary import match_add, match_limits, match_mul
 from npukit.compiler.frontends.onnx.operators.conv import (
@@ -59,7 +59,7 @@ _WITHOUT_SCALES = (
     "it is quantised while it runs, with scales that are not known before: of such models, MatMulInteger and "
     "ConvInteger run; npukit quantize of the float model gives all of it constant scales"
 )
-_FLOAT_NAMES = ", ".join(sorted({*MATCHERS, "Clip", "Relu"}))
+_FLOAT_NAMES = ", ".join(sorted({*MATCHERS, "Clip", "Relu"} - DYNAMIC))
 
 
 def match_node(context: Context, node: ir.Node) -> Match:
@@ -69,7 +69,9 @@ def match_node(context: Context, node: ir.Node) -> Match:
         Refused: why it stays in ONNX Runtime.
     """
     matcher = MATCHERS.get(operator_of(node))
-    if context.floats and is_integer_operator(node):
+    if ADDED in node.meta:
+        raise Refused(f"it takes the zero point of {node.meta[ADDED]} out of its sums, in int32")
+    if context.floats and (is_integer_operator(node) or node.op_type in DYNAMIC):
         raise Refused("the configuration computes bf16; quantised tensors are for int8")
     if context.floats:
         if matcher is None and node.op_type in ("Relu", "Clip"):

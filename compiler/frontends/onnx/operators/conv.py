@@ -16,6 +16,7 @@ from npukit.compiler.frontends.onnx.operators.base import (
     sources_of,
 )
 from npukit.compiler.frontends.onnx.operators.integer import Operand, as_dequantized, operands_of_node, operator_of
+from npukit.compiler.frontends.onnx.operators.product import is_activation, match_matrix_product
 from npukit.compiler.frontends.onnx.operators.quantisation import Dequantized, constant, quantization_of
 from npukit.compiler.frontends.onnx.operators.volume import as_columns, as_images, as_volume, flat_kernel
 from npukit.compiler.frontends.onnx.operators.windows import (
@@ -235,7 +236,9 @@ def match_gemm(context: Context, node: ir.Node) -> Match:
 
 
 def match_matmul(context: Context, node: ir.Node) -> Match:
-    """A MatMul of constant weights, the same for all matrices."""
+    """A MatMul of constant weights, the same for all matrices, or of two activations."""
+    if is_activation(operands_of_node(node)[1]):
+        return match_matrix_product(context, node)
     return _product(context, node, "QLinearMatMul", False, 1.0)
 
 

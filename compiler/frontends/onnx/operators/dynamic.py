@@ -36,13 +36,20 @@ def _activation(node: ir.Node) -> tuple[ir.Value, Tensor]:
     assert value is not None
     if value.dtype not in (ir.DataType.INT8, ir.DataType.UINT8):
         raise Refused(f"input {value.name} is {value.dtype}; int8 or uint8 is supported")
-    zero = machine_zero(value.dtype)
-    given = _input(node, 2)
-    found = np.zeros(1, np.int64) if given is None else constant(given)
-    if found is None or not (found.astype(np.int64) == zero).all():
-        raise Refused("its zero point is not one number")
     read = Dequantized(value, *whole_numbers(value), 1, f"{value.name} in {node.name}")
     return activation(read, "input")
+
+
+def _check_zero_point(node: ir.Node) -> None:
+    """Refuse another zero point than the machine's, which `zero_points` could not take out."""
+    value, given = node.inputs[0], _input(node, 2)
+    zero = machine_zero(value.dtype) if value is not None else 0
+    found = np.zeros(1, np.int64) if given is None else constant(given)
+    if found is None or not (found.astype(np.int64) == zero).all():
+        raise Refused(
+            f"its zero point is not {zero}, and cannot be taken out of its sums: it is not one number, or shapes or "
+            "zero points of its weights are not known"
+        )
 
 
 def _weights(node: ir.Node, dimensions: int, axis: int) -> Constant:
@@ -89,6 +96,7 @@ def match_integer_product(context: Context, node: ir.Node) -> Match:
         raise Refused(f"words of {x.name} hold what lies along its axis {x.channel_axis}, and axis {last} is wanted")
     if y.shape != (*x.shape[:-1], outputs) or inputs != x.shape[-1]:
         raise Refused(f"input {list(x.shape)} and weights {[inputs, outputs]} do not make {list(y.shape)}")
+    _check_zero_point(node)
     operation = FullyConnected(
         output=y.name, sources=sources_of(result.nodes), input=x.name, weights=weights.tensor.name
     )
@@ -113,6 +121,7 @@ def match_integer_convolution(context: Context, node: ir.Node) -> Match:
     shape = outer, inner, *(1,) * (2 - len(kernel)), *kernel
     flat = replace(weights.tensor, shape=shape)
     window = plane_of(*window_axes(node, x, y, kernel))
+    _check_zero_point(node)
     operation = Convolution(
         output=y.name, sources=sources_of(result.nodes), input=x.name, weights=flat.name, strides=window.strides,
         pads=window.pads, dilations=window.dilations, groups=groups,

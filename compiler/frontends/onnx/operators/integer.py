@@ -212,6 +212,8 @@ def activation(operand: Operand, role: str) -> tuple[ir.Value, Tensor]:
     found = as_dequantized(operand)
     if found is None:
         name = operand.name if isinstance(operand, ir.Value) else "(absent)"
+        if isinstance(operand, ir.Value) and operand.dtype not in (None, ir.DataType.FLOAT):
+            raise Refused(f"{role} {name} is {operand.dtype}; quantised tensors are int8 or uint8")
         raise Refused(f"{role} {name} is float: it does not come from a DequantizeLinear; quantise the model (QDQ)")
     if constant(found.value) is not None:
         raise Refused(f"{role} {found.value.name} is a constant; it must be an activation")

@@ -1,0 +1,177 @@
+"""Products of two activations: int8 of any zero points as ONNX Runtime has them, bf16 in the order that is defined."""
+
+import secrets
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from npukit.compiler.pipeline import check_model
+from npukit.isa.config import PRESETS
+from npukit.isa.instructions import Memory, Operation, Vector
+from onnx import TensorProto, helper, numpy_helper
+
+from npukit import Session
+from npukit.compare import Oracle, compare
+from npukit.compare_floats import compare_floats
+
+SEEDS = [*range(5), pytest.param(secrets.randbelow(1 << 30), id="fresh")]
+_TYPES = {np.int8: TensorProto.INT8, np.uint8: TensorProto.UINT8}
+
+
+class Case:
+    """Shapes of two matrices, or of many.
+
+    turned: the second comes through a Transpose of its last dimensions. projected: before, it is multiplied with
+    constant weights, which decide how it lies in memory.
+    """
+
+    def __init__(self, random: np.random.Generator) -> None:
+        self.random = random
+        batch = [int(size) for size in random.integers(1, 4, random.integers(0, 3))]
+        others = [batch, batch, [1] * len(batch), batch[len(batch) // 2 :]]
+        rows, inner, columns = (int(size) for size in random.integers(1, 45, 3))
+        if random.random() < 0.2:
+            rows = int(random.integers(100, 400))
+        if random.random() < 0.2:
+            inner = int(random.integers(100, 400))
+        self.turned = bool(random.random() < 0.5)
+        self.projected = self.turned and bool(random.random() < 0.7)
+        self.inner = inner
+        right = (columns, inner) if self.turned else (inner, columns)
+        self.shapes = {"A": [*batch, rows, inner], "B": [*others[random.integers(4)], *right]}
+
+    def inputs(self) -> dict[str, np.ndarray]:
+        """Numbers of both signs."""
+        return {name: self.random.normal(0, 2, shape).astype(np.float32) for name, shape in self.shapes.items()}
+
+    def turn(self, name: str) -> onnx.NodeProto:
+        """The Transpose of `name`."""
+        order = [*range(len(self.shapes["B"]))]
+        order[-2:] = order[:-3:-1]
+        return helper.make_node("Transpose", [name], [f"{name}_turned"], "turn", perm=order)
+
+    def model(self, nodes: list[Any], output: str, constants: list[Any]) -> onnx.ModelProto:
+        """A model of nodes, with all shapes."""
+        inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in self.shapes.items()]
+        result = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
+        graph = helper.make_graph(nodes, "g", inputs, [result], constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+        return onnx.shape_inference.infer_shapes(model, strict_mode=True)
+
+    def floats(self) -> onnx.ModelProto:
+        """In float, with a Relu behind here and there."""
+        nodes, constants, right = [], [], "B"
+        if self.projected:
+            weights = self.random.normal(0, self.inner**-0.5, (self.inner, self.inner)).astype(np.float32)
+            constants.append(numpy_helper.from_array(weights, "w"))
+            nodes.append(helper.make_node("MatMul", ["B", "w"], ["p"], "projection"))
+            right = "p"
+        if self.turned:
+            nodes.append(self.turn(right))
+            right = nodes[-1].output[0]
+        nodes.append(helper.make_node("MatMul", ["A", right], ["y"], "product"))
+        if self.random.random() < 0.4:
+            nodes.append(helper.make_node("Relu", ["y"], ["z"], "relu"))
+        return self.model(nodes, nodes[-1].output[0], constants)
+
+    def quantised(self) -> onnx.ModelProto:
+        """Between quantisers; zero points at the ends of the type and anywhere."""
+        random = self.random
+        dtype = (np.int8, np.uint8)[random.integers(2)]
+        low = int(np.iinfo(dtype).min)
+        nodes, constants = [], []
+
+        def quantise(source: str, scale: float, zero_point: int) -> str:
+            constants.extend(
+                [
+                    numpy_helper.from_array(np.array(scale, np.float32), f"{source}_scale"),
+                    numpy_helper.from_array(np.array(zero_point, dtype), f"{source}_zero"),
+                ]
+            )
+            names = [f"{source}_scale", f"{source}_zero"]
+            quantised, real = f"{source}_q", f"{source}_r"
+            nodes.append(helper.make_node("QuantizeLinear", [source, *names], [quantised], f"{source}_Q"))
+            nodes.append(helper.make_node("DequantizeLinear", [quantised, *names], [real], f"{source}_D"))
+            return real
+
+        ends = [low, low + 127, low + 128, low + 255]
+        zeros = [[*ends, int(random.integers(low, low + 256))][random.integers(5)] for _ in "aby"]
+        left, right = quantise("A", 0.02, zeros[0]), quantise("B", 0.03, zeros[1])
+        if self.projected:
+            weights = random.integers(-128, 128, (self.inner, self.inner)).astype(np.int8)
+            constants.append(numpy_helper.from_array(weights, "w"))
+            constants.append(numpy_helper.from_array(np.array(self.inner**-0.5 / 64, np.float32), "w_scale"))
+            nodes.append(helper.make_node("DequantizeLinear", ["w", "w_scale"], ["w_r"], "w_D"))
+            nodes.append(helper.make_node("MatMul", [right, "w_r"], ["p"], "projection"))
+            right = quantise("p", 0.03, zeros[1])
+        if self.turned:
+            nodes.append(self.turn(right))
+            right = quantise(nodes[-1].output[0], 0.03, zeros[1])
+        nodes.append(helper.make_node("MatMul", [left, right], ["y"], "product"))
+        scale = 0.02 * 0.03 * np.sqrt(self.inner) * random.uniform(20, 80)
+        return self.model(nodes, quantise("y", scale, zeros[2]), constants)
+
+
+def agree(model: onnx.ModelProto, case: Case, config: str) -> Session:
+    """All products on the accelerator, and every number the one that is wanted."""
+    session, inputs = Session(model, PRESETS[config], capture=True), case.inputs()
+    outputs = session.run(inputs)
+    assert session.offload.macs == session.offload.macs_total > 0, session.offload.fallback
+    if config.startswith("bf16"):
+        floats = compare_floats(session, inputs, outputs)
+        assert floats.mismatches == 0 and floats.elements > 0, floats.first_mismatch
+        assert max(floats.errors.values()) < 0.02
+    else:
+        found = compare(session, Oracle(model), inputs, outputs)
+        assert found.mismatches == 0 and found.elements > 0, found.first_mismatch
+    return session
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_integers(seed: int) -> None:
+    print("seed", seed)
+    random = np.random.default_rng([seed, 0])
+    for config in ("int8-4x4", "int8-16x16", "int8-32x32"):
+        case = Case(random)
+        agree(case.quantised(), case, config)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_floats(seed: int) -> None:
+    print("seed", seed)
+    random = np.random.default_rng([seed, 1])
+    for config in ("bf16-4x4", "bf16-16x16"):
+        case = Case(random)
+        agree(case.floats(), case, config)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_weights_come_from_activations(turned: bool) -> None:
+    """As they lie, or turned around by VECTOR, which alone needs TRANSPOSE for it."""
+    random = np.random.default_rng(4)
+    case = Case(random)
+    while (case.turned, case.projected) != (turned, turned):
+        case = Case(random)
+    model = case.quantised()
+    session = agree(model, case, "int8-8x8")
+    (program,) = session.programs.values()
+    vectors = [one for one in program.instructions if isinstance(one, Vector)]
+    assert any(one.operation is Operation.TRANSPOSE for one in vectors) is turned
+    assert all(one.out_memory is Memory.WGT for one in vectors if one.operation is Operation.TRANSPOSE)
+    small = check_model(model, PRESETS["ulx3s-int8-8x8"]).partition
+    reasons = [one.reason for one in small.fallback if one.op == "MatMul"]
+    assert len(reasons) == turned and all("transpose is 0" in one for one in reasons)
+
+
+def test_a_matrix_times_itself() -> None:
+    """One tensor on both sides, of which one is turned around."""
+    random = np.random.default_rng(6)
+    case = Case(random)
+    case.shapes = {"A": [2, 19, 11]}
+    nodes = [
+        helper.make_node("Relu", ["A"], ["a"], "relu"),
+        helper.make_node("Transpose", ["a"], ["turned"], "turn", perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["a", "turned"], ["y"], "product"),
+    ]
+    agree(case.model(nodes, "y", []), case, "bf16-8x8")
