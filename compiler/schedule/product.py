@@ -5,7 +5,8 @@ The sums of int8 are of numbers with their zero points, and less what is too muc
     sum((a - x) * (b - y)) = sum(a * b) + sum(-x * b) + sum(a * -y) + inner * x * y
 
 The second and the third sum are products as well, one with a word that is -x everywhere, one with tiles that are -y;
-the last term is REQUANTIZE's bias.
+the last term is REQUANTIZE's bias. The second is the same for all rows: it is made once for a block of columns, and
+copied to where the sums of all rows begin.
 """
 
 from collections.abc import Iterator
@@ -32,8 +33,12 @@ def schedule_product(builder: Builder, layer: MatrixProduct) -> None:
     product = _Product(builder, layer)
     for index, (left, right) in enumerate(product.matrices):
         for rows in parts(product.rows, product.most_rows):
+            sums = product.begin(right, rows, 0)
             for block in range(product.blocks):
-                product.tile(index, left, right, rows, block)
+                # what the next block begins with is made meanwhile
+                following = product.begin(right, rows, block + 1) if block + 1 < product.blocks else sums
+                product.tile(index, (left, right), rows, block, sums)
+                sums = following
 
 
 class _Product:
@@ -60,32 +65,43 @@ class _Product:
         self._right = _as_rows(right, self.columns if self._turned else self.inner)
         self._result = _as_rows(result, self.rows)
         self._zeros = (0, 0) if left.format.floating else (zero_point(left), zero_point(right))
-        self.most_rows = min(self.rows, config.acc_depth, MAX_COLUMNS, config.act_depth // 2)
-        self._chunk = max(
-            1,
-            min(
-                self._steps, MAX_CHANNELS, config.act_depth // max(self.most_rows, size), config.wgt_depth // (4 * size)
-            ),
-        )
+        # few banks hold both sides, the result and the next tile's
+        bank = config.act_depth if config.act_banks > 2 else config.act_depth // 4
+        sums = config.acc_depth if config.acc_banks > 2 else max(1, config.acc_depth // 4)
+        self.most_rows = min(self.rows, sums, MAX_COLUMNS, bank // 2)
+        room = bank // max(self.most_rows, size), config.wgt_depth // (4 * size)
+        self._chunk = max(1, min(self._steps, MAX_CHANNELS, *room))
         self._parameters = builder.parameters(
             f"{layer.node} product", Operation.REQUANTIZE, requantize_descriptor(builder.graph, layer),
             product_parameters(builder.graph, layer, size),
         )  # fmt: skip
 
-    def tile(self, index: int, left: int, right: int, rows: _Range, block: int) -> None:
-        """Emit the tasks of some rows of a block of columns."""
-        builder, layer, count = self._builder, self._layer, rows[1] - rows[0]
-        sums = Buffer(Memory.ACC, count, layer.output)
+    def begin(self, right: int, rows: _Range, block: int) -> Buffer:
+        """Room for the sums of some rows of a block of columns; and emit the tasks of what they begin with."""
+        builder, count = self._builder, rows[1] - rows[0]
+        sums = Buffer(Memory.ACC, count, self._layer.output)
+        if not self._same_for_rows(count):
+            return sums
+        first = Buffer(Memory.ACC, 1, self._layer.output)
         begun = False
+        for steps in parts(self._steps, self._chunk):
+            tiles = self._tiles(right, block, steps)
+            for value in _as_elements(-self._zeros[0]):
+                self._multiply(self._word(value), tiles, steps, 1, first, begun)
+                begun = True
+        copy = Vector(operation=Operation.COPY, width=count, a_memory=Memory.ACC, out_memory=Memory.ACC, out_stride_x=1)
+        builder.vector(copy, (Operand("a", first),), Operand("out", sums, write=True))
+        return sums
+
+    def tile(self, index: int, sides: tuple[int, int], rows: _Range, block: int, sums: Buffer) -> None:
+        """Emit the tasks of some rows of a block of columns."""
+        builder, layer, (left, right), count = self._builder, self._layer, sides, rows[1] - rows[0]
+        begun = self._same_for_rows(count)
         for steps in parts(self._steps, self._chunk):
             act = builder.load_region(Region(self._left, self._lanes, 0, steps, (left, left + 1), rows), 0)
             tiles = self._tiles(right, block, steps)
-            for source, weights in self._terms(act, tiles, steps):
-                instruction = Matrix(
-                    accumulate=int(begun), channels=steps[1] - steps[0], width=count,
-                    act_stride_channel=source.plane, act_stride_x=source.pitch, acc_stride_x=1,
-                )  # fmt: skip
-                builder.matrix(instruction, source.operand("act"), Operand("wgt", weights), sums)
+            for source, weights in self._terms(act, tiles, steps, count):
+                self._multiply(source, weights, steps, count, sums, begun)
                 begun = True
         part = Region(self._result, self._lanes, 0, (block, block + 1), (index, index + 1), rows)
         where = builder.result_tile(part)
@@ -96,17 +112,35 @@ class _Product:
         builder.vector(requantise, (Operand("a", sums),), where.operand("out", write=True), self._parameters, capture)
         builder.store_result(part, where)
 
-    def _terms(self, act: Placed, tiles: Buffer, steps: _Range) -> Iterator[tuple[Placed, Buffer]]:
-        """What is multiplied with what, words of `pitch` 0 being the same for all rows."""
+    def _same_for_rows(self, count: int) -> bool:
+        """Whether what the left side's zero point adds is made once for so many rows, which pays from a tile's on."""
+        return self._zeros[0] != 0 and count > self._lanes
+
+    def _multiply(
+        self, source: Placed, weights: Buffer, steps: _Range, count: int, sums: Buffer, accumulate: bool
+    ) -> None:
+        """Emit a MATRIX task for so many rows."""
+        instruction = Matrix(
+            accumulate=int(accumulate), channels=steps[1] - steps[0], width=count,
+            act_stride_channel=source.plane, act_stride_x=source.pitch, acc_stride_x=1,
+        )  # fmt: skip
+        self._builder.matrix(instruction, source.operand("act"), Operand("wgt", weights), sums)
+
+    def _word(self, value: int) -> Placed:
+        """A word of one number, which is that of all rows and of all that is summed up."""
+        buffer = self._builder.resident(
+            Memory.ACT, ("word", value), 1, f"{value} everywhere",
+            lambda buffer: self._builder.fill_part(buffer, value, 0, (1, 1, 1), (0, 0)),
+        )  # fmt: skip
+        return Placed(buffer, 0, 0, 0)
+
+    def _terms(self, act: Placed, tiles: Buffer, steps: _Range, count: int) -> Iterator[tuple[Placed, Buffer]]:
+        """What is multiplied with what for so many rows, words of `pitch` 0 being the same for all of them."""
         yield Placed(act.buffer, act.offset, act.plane, 1), tiles
-        left, right = self._zeros
-        for value in _as_elements(-left):
-            buffer = self._builder.resident(
-                Memory.ACT, ("word", value), 1, f"{value} everywhere",
-                lambda buffer, value=value: self._builder.fill_part(buffer, value, 0, (1, 1, 1), (0, 0)),
-            )  # fmt: skip
-            yield Placed(buffer, 0, 0, 0), tiles
-        for value in _as_elements(-right):
+        if not self._same_for_rows(count):
+            for value in _as_elements(-self._zeros[0]):
+                yield self._word(value), tiles
+        for value in _as_elements(-self._zeros[1]):
             yield Placed(act.buffer, act.offset, act.plane, 1), self._constant_tiles(value, steps)
 
     def _constant_tiles(self, value: int, steps: _Range) -> Buffer:

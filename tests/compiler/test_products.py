@@ -1,13 +1,14 @@
 """Products of two activations: int8 of any zero points as ONNX Runtime has them, bf16 in the order that is defined."""
 
 import secrets
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from npukit.compiler.pipeline import check_model
-from npukit.isa.config import PRESETS
+from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import Memory, Operation, Vector
 from onnx import TensorProto, helper, numpy_helper
 
@@ -144,6 +145,34 @@ def test_of_floats(seed: int) -> None:
     for config in ("bf16-4x4", "bf16-16x16"):
         case = Case(random)
         agree(case.floats(), case, config)
+
+
+_SMALL = PRESETS["int8-4x4"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(_SMALL, wgt_depth=8, act_depth=64, acc_depth=16, act_banks=2, acc_banks=1, par_depth=32),
+        replace(_SMALL, act_banks=1, acc_banks=1, act_depth=128),
+        replace(PRESETS["int8-8x8"], wgt_depth=64, act_depth=64, acc_depth=32, vector_lanes=1, fma_lanes=2),
+        replace(PRESETS["int8-16x16"], array=64, wgt_depth=512, vector_lanes=64, fma_lanes=64),
+    ],
+    ids=["few words", "one bank", "one lane", "64x64"],
+)
+def test_on_small_and_large_machines(config: NpuConfig) -> None:
+    random, made = np.random.default_rng(77), 0
+    while made < 4:
+        case = Case(random)
+        if np.prod(case.shapes["A"]) > 9000 or np.prod(case.shapes["B"]) > 9000:
+            continue
+        made += 1
+        model, inputs = case.quantised(), case.inputs()
+        session = Session(model, config, capture=True)
+        found = compare(session, Oracle(model), inputs, session.run(inputs))
+        assert found.mismatches == 0 and found.elements > 0, found.first_mismatch
+        reasons = [one.reason for one in session.offload.fallback if one.macs]
+        assert all("of a tile empty" in reason for reason in reasons), reasons
 
 
 @pytest.mark.parametrize("turned", [False, True])
