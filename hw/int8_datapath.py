@@ -11,12 +11,13 @@ from npukit.hw.delay import delay, delay_in_memory
 from npukit.hw.multiplier import Multiplier
 from npukit.hw.pipeline import Pipeline, Staged
 from npukit.hw.requantize import RequantizeLane
+from npukit.hw.softmax import SoftmaxLane
 from npukit.hw.two_source import TwoSourceLane, TwoSourceOperation
 from npukit.hw.vector_base import OPERANDS, WINDOW, VectorDatapath, is_one_of, lane_group_bits
 from npukit.hw.vector_loader import WordKind
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import operations_of
-from npukit.isa.instructions import TWO_SOURCE_OPERATIONS, WHOLE_WORD_OPERATIONS, Operation
+from npukit.isa.instructions import SOFTMAX_OPERATIONS, TWO_SOURCE_OPERATIONS, WHOLE_WORD_OPERATIONS, Operation
 from npukit.isa.timing import TABLE_LOAD_CYCLES, Timing
 
 __all__ = ["Int8VectorDatapath"]
@@ -94,10 +95,50 @@ class Int8VectorDatapath(VectorDatapath):
             passed_on.append(Mux(late.operation == Operation.TABLE, looked_up, sums[k])[:32])
         passed = delay_in_memory(m, Cat(*passed_on), _COLLECT - _REQUANTIZE, "passed")
 
+        softmax = self._softmax(m, control, a, b, field)
+
         # whole words
         whole = self._whole_word(m, a, self._transposed(m, control), present, field)
-        self._collect(m, control, requantized, two_source, late_flag, passed, whole)
+        self._collect(m, control, requantized, two_source, late_flag, passed, whole, softmax)
         return m
+
+    # ---- softmax
+
+    def _softmax(self, m: Module, control: Staged, a: Value, b: Value, field) -> list[Value]:
+        """What TABLE_SUM and TABLE_DIVIDE give, when results are collected: an element of each lane."""
+        config, lanes = self._config, Timing(self._config).softmax_lanes
+        if not lanes:
+            return []
+        present = control.at(OPERANDS)
+        sums = present.operation == Operation.TABLE_SUM
+        place = self.parameters.payload.place
+        entry = self.parameters.payload.data.word_select(place.index % config.array, 32)
+        places = Signal(8 * config.array)
+        m.d.comb += places.eq(Mux(sums, Cat(a.word_select(k, 32)[:8] for k in range(config.array)), b))
+        is_sum = delay(m, sums, SoftmaxLane.latency, "table_sum")
+        results = []
+        for k in range(lanes):
+            m.submodules[f"softmax_{k}"] = lane = SoftmaxLane(config.softmax_cycles)
+            m.d.comb += [
+                lane.write.eq(self._brings(WordKind.NUMBERS)),
+                lane.place.eq(place.index),
+                lane.entry.eq(entry),
+                lane.source.eq(self._lane(m, places, present.lane_group, k, lanes, 8) ^ 0x80),
+                lane.first.eq(present.first),
+                lane.passing.eq(present.passing & sums),
+                lane.group.eq(present.lane_group),
+                lane.divisor.eq(self._lane(m, a, present.lane_group, k, lanes, 32)),
+                lane.factor.eq(field("factor")),
+                lane.zero_point.eq(field("zero_point").as_signed()),
+                lane.low.eq(field("low_8").as_signed()),
+                lane.high.eq(field("high_8").as_signed()),
+            ]
+            total = delay_in_memory(m, lane.sum, SoftmaxLane.latency - SoftmaxLane.sum_latency, f"table_sum_{k}")
+            quotient = Signal(signed(32), name=f"quotient_{k}")
+            m.d.comb += quotient.eq(lane.quotient)
+            result = Mux(is_sum, total, quotient.as_unsigned())
+            results.append(delay(m, result, _COLLECT - OPERANDS - SoftmaxLane.latency, f"softmax_{k}_late"))
+        return results
 
     # ---- table
 
@@ -247,7 +288,7 @@ class Int8VectorDatapath(VectorDatapath):
 
     def _collect(
         self, m: Module, control: Staged, requantized: list[Value], two_source: list[Value], out_unsigned: Value,
-        passed: Value, whole: Value,
+        passed: Value, whole: Value, softmax: list[Value],
     ) -> None:  # fmt: skip
         """Put this pass's lanes into the result word."""
         config = self._config
@@ -272,6 +313,10 @@ class Int8VectorDatapath(VectorDatapath):
                 target = word.word_select(element, 32)
                 with m.If(is_whole):
                     m.d.sync += target.eq(whole.word_select(element, 32))
+                if softmax:
+                    with m.Elif(is_one_of(operation, SOFTMAX_OPERATIONS)):
+                        with m.If(group == element // len(softmax)):
+                            m.d.sync += target.eq(softmax[element % len(softmax)])
                 with m.Elif(is_two):
                     with m.If(group == element // two_lanes):
                         result = two_source[element % two_lanes]

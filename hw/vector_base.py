@@ -1,5 +1,7 @@
 """What the datapaths of VECTOR have in common: parameters, operands, row-windows, lanes of words."""
 
+from dataclasses import replace
+
 from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory as Ram
@@ -11,7 +13,7 @@ from npukit.hw.transpose import Transposer
 from npukit.hw.vector_loader import WordKind, parameter_word
 from npukit.hw.vector_windows import window_pass, window_slot_bits
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import LaneField, descriptor_lanes
+from npukit.isa.descriptors import TABLE_ENTRIES, LaneField, descriptor_lanes
 from npukit.isa.instructions import InstructionError, Operation
 from npukit.isa.timing import READ_LATENCY, Timing
 
@@ -44,6 +46,7 @@ def stream_cycle(config: NpuConfig) -> data.StructLayout:
     read, read_b: a word of the first, of the second source is read.
     passing: there is a pass, of lanes `lane_group`; with TRANSPOSE, of the word that a tile gives, `array` cycles after
         one of its own was read.
+    first: it is of a block's first word.
     window: of a window operation; of others, no word goes to a row-window.
     set_index, descriptor_index: the instruction's parameters.
     """
@@ -56,6 +59,7 @@ def stream_cycle(config: NpuConfig) -> data.StructLayout:
             "read": 1,
             "read_b": 1,
             "passing": 1,
+            "first": 1,
             "lane_group": lane_group_bits(config),
             "window": window_pass(config),
             "set_index": 1,
@@ -204,13 +208,14 @@ class VectorDatapath(wiring.Component):
         return read
 
     def _fields(self, operation: Operation) -> tuple[LaneField, ...]:
-        """What the descriptor registers hold for an operation: not a table, which has a memory."""
-        if operation is Operation.TABLE:
-            return ()
+        """What the descriptor registers hold for an operation: not a table, which has a memory, but what follows it."""
         try:
-            return descriptor_lanes(self._config, operation)
-        except InstructionError:  # of the other data type
+            lanes = descriptor_lanes(self._config, operation)
+        except InstructionError:  # of the other data type, or left out
             return ()
+        if not Timing.table_cycles(operation):
+            return lanes
+        return tuple(replace(one, lane=one.lane - TABLE_ENTRIES) for one in lanes if one.lane >= TABLE_ENTRIES)
 
     # ---- operands
 

@@ -10,14 +10,14 @@ from npukit.hw.delay import delay
 from npukit.hw.layout import instruction_layout
 from npukit.hw.memory import read_port
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import block_parameters, descriptor_lanes
-from npukit.isa.instructions import InstructionError, Memory, Operation, Vector
-from npukit.isa.timing import READ_LATENCY, TABLE_LOAD_CYCLES, Timing
+from npukit.isa.descriptors import block_parameters, descriptor_lanes, operations_of
+from npukit.isa.instructions import SOFTMAX_OPERATIONS, InstructionError, Memory, Operation, Vector
+from npukit.isa.timing import NUMBER_LOAD_CYCLES, READ_LATENCY, Timing
 
 __all__ = ["VectorLoader", "WordKind", "parameter_word"]
 
 
-class WordKind(enum.Enum, shape=2):
+class WordKind(enum.Enum, shape=3):
     """What a PAR word holds."""
 
     DESCRIPTOR = 0
@@ -25,6 +25,8 @@ class WordKind(enum.Enum, shape=2):
     TAPS = 2
     TABLE = 3
     """Entries of the table: a word stays for as many cycles as it has parts of four entries."""
+    NUMBERS = 4
+    """Entries of the table of numbers: a word stays for as many cycles as it has entries."""
 
 
 _INDEX_BITS = 8
@@ -41,12 +43,14 @@ class ParameterPlace(data.Struct):
 
 class _Needed(data.Struct):
     """What an instruction loads: words of its descriptor, of each block's parameters before the taps, and of each
-    block; whether it loads the table, anything at all, or something for each block."""
+    block; cycles of a load that fills a table, and whether that is the one of numbers; whether it loads anything at
+    all, or something for each block."""
 
     descriptor: 5
     parameters: 2
     block_words: 8
-    table: 1
+    table_cycles: 9
+    numbers: 1
     loads: 1
     block_loads: 1
 
@@ -57,6 +61,9 @@ def parameter_word(config: NpuConfig) -> data.StructLayout:
 
 
 def _descriptor_words(config: NpuConfig, operation: Operation) -> int:
+    """Words of a descriptor without a table."""
+    if Timing.table_cycles(operation):
+        return 0
     try:
         lanes = descriptor_lanes(config, operation)
     except InstructionError:
@@ -149,31 +156,39 @@ class VectorLoader(wiring.Component):
                 for width in range(config.max_window):
                     with m.Case(height << 4 | width):
                         m.d.comb += taps.eq(-(-(height + 1) * (width + 1) // (4 // config.element_bytes)))
+        with_table = [operation for operation in operations_of(config) if Timing.table_cycles(operation)]
+        with_numbers = [operation for operation in with_table if operation in SOFTMAX_OPERATIONS]
+        has_table = Cat(head.operation == operation for operation in with_table).any()
         m.d.comb += [
             needed.block_words.eq(needed.parameters + taps),
-            needed.table.eq(head.operation == Operation.TABLE),
+            needed.numbers.eq(Cat(head.operation == operation for operation in with_numbers).any()),
             # by the operation, without sums
             needed.block_loads.eq((needed.parameters != 0) | depthwise),
-            needed.loads.eq((needed.descriptor != 0) | needed.block_loads | needed.table),
+            needed.loads.eq((needed.descriptor != 0) | needed.block_loads | has_table),
         ]
+        with m.Switch(head.operation):
+            for operation in with_table:
+                with m.Case(operation):
+                    m.d.comb += needed.table_cycles.eq(Timing.table_cycles(operation))
         return needed
 
     def _loads(self, m: Module, front: SimpleNamespace, sets: SimpleNamespace) -> SimpleNamespace:
         """When a load begins, into which set, and which of its words is next."""
-        words_left = Signal(8)
-        word_index = Signal(8)
+        words_left = Signal(9)
+        word_index = Signal(9)
         loading_set = Signal()
         begin = Signal()
         reading = Signal()
-        length = Signal(8)
-        first_length = Mux(front.needs.table, TABLE_LOAD_CYCLES, front.needs.descriptor + front.needs.block_words)
+        fills = front.needs.table_cycles != 0
+        length = Signal(9)
+        first_length = Mux(fills, front.needs.table_cycles, front.needs.descriptor + front.needs.block_words)
         m.d.comb += [
             length.eq(Mux(front.first_load, first_length, front.needs.block_words)),
             begin.eq(
                 (words_left == 0)
                 & (front.loads_left != 0)
                 & ~sets.busy.bit_select(sets.next, 1)
-                & (~front.needs.table | self._quiet_long(m))
+                & (~fills | self._quiet_long(m))
             ),
             reading.eq(begin | (words_left != 0)),
             self.idle_next.eq(
@@ -219,7 +234,7 @@ class VectorLoader(wiring.Component):
         lane_bits = exact_log2(self._config.array)
         read_now = Signal()
         m.d.comb += [
-            read_now.eq(load.reading & Mux(front.needs.table, load.word[:lane_bits] == 0, 1)),
+            read_now.eq(load.reading & Mux(front.needs.table_cycles != 0, load.word[:lane_bits] == 0, 1)),
             self.par.addresses.valid.eq(read_now),
             self.par.addresses.payload.offset.eq(address),
         ]
@@ -240,7 +255,11 @@ class VectorLoader(wiring.Component):
             going.set.eq(load.set),
             going.descriptor.eq(front.descriptor_index),
         ]
-        with m.If(front.needs.table):
+        with m.If(front.needs.numbers & (load.word < NUMBER_LOAD_CYCLES)):
+            m.d.comb += [going.kind.eq(WordKind.NUMBERS), going.index.eq(load.word)]
+        with m.Elif(front.needs.numbers):
+            m.d.comb += going.kind.eq(WordKind.DESCRIPTOR)
+        with m.Elif(front.needs.table_cycles != 0):
             m.d.comb += [going.kind.eq(WordKind.TABLE), going.index.eq(load.word)]
         with m.Elif(load.word < before):
             m.d.comb += [going.kind.eq(WordKind.DESCRIPTOR), going.index.eq(load.word)]

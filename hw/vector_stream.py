@@ -13,6 +13,7 @@ from npukit.hw.vector_base import is_one_of, stream_cycle
 from npukit.hw.vector_windows import RowWindows, Sweeps
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import (
+    SOFTMAX_OPERATIONS,
     TWO_SOURCE_OPERATIONS,
     WHOLE_WORD_OPERATIONS,
     WINDOW_OPERATIONS,
@@ -68,20 +69,24 @@ class VectorStream(wiring.Component):
         m.submodules.window = window = (Sweeps if timing.sweeps else RowWindows)(config)
 
         two, windowed, same_bank = Signal(), Signal(), Signal()
-        reads_act, reads_acc = Signal(), Signal()
+        reads_act, reads_acc, one_result = Signal(), Signal(), Signal()
         turns = Signal()
         """Two sources in one bank and one pass: its words take turns."""
         last_group = Signal(range(max(2, config.array)))
         # passes over the lanes of a word
         lane_group, group_last, late = Signal.like(last_group), Signal(), Signal()
         """With `late`, the second of a word's turns."""
-        two_next, same_next = is_one_of(front.operation, TWO_SOURCE_OPERATIONS), front.a_bank == front.b_bank
+        two_next, same_next = is_one_of(front.operation, TWO_SOURCE_OPERATIONS), Signal()
+        both = (front.a_memory == front.b_memory) & (front.a_bank == front.b_bank)
+        m.d.comb += same_next.eq(both)
         passes = Mux(two_next, timing.two_source_passes - 1, timing.requantise_passes - 1)
+        passes = Mux(is_one_of(front.operation, SOFTMAX_OPERATIONS), config.softmax_cycles - 1, passes)
         last_next = Mux(is_one_of(front.operation, WHOLE_WORD_OPERATIONS), 0, passes)
         fills = front.operation == Operation.FILL
         with m.If(self.start):  # in registers, as the end of each word hangs on them
             m.d.sync += [
                 two.eq(two_next),
+                one_result.eq(front.operation == Operation.TABLE_SUM),
                 windowed.eq(is_one_of(front.operation, WINDOW_OPERATIONS)),
                 same_bank.eq(same_next),
                 turns.eq(two_next & same_next & int(timing.two_source_passes == 1)),
@@ -115,7 +120,7 @@ class VectorStream(wiring.Component):
             word_done.eq(last_pass & (~windowed | window.done)),
             place.step.eq(last_pass & (~windowed | window.moves)),
             self.block_done.eq(Mux(turned.turns, turned.done, block_read)),
-            self.results.valid.eq(Mux(turned.turns, turned.passing, word_done)),
+            self.results.valid.eq(Mux(turned.turns, turned.passing, Mux(one_result, block_read, word_done))),
             result.eq(ring(run.out_offset, place.address[2], Mux(run.out_wrap, run.wrap, 0))),
             self.results.payload.eq(turned.result),
         ]
@@ -150,6 +155,7 @@ class VectorStream(wiring.Component):
             control.read.eq(reading),
             control.read_b.eq(b_now),
             control.passing.eq(Mux(turned.turns, turned.passing, passing)),
+            control.first.eq(place.at_start[1] & place.at_start[2]),
             control.lane_group.eq(lane_group),
             control.window.eq(window.window),
             control.window.read_window.eq(reading & windowed & window.window.read_window),

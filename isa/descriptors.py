@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "OPTIONAL_OPERATIONS",
+    "TABLE_ENTRIES",
     "LaneField",
     "block_parameters",
     "decode_descriptor",
@@ -83,6 +84,12 @@ def _clamp_float(lane: int) -> tuple[LaneField, ...]:
     )
 
 
+TABLE_ENTRIES = 256
+"""Of each table; the other fields of TABLE_DIVIDE's descriptor follow them."""
+_ENTRIES = tuple(
+    _whole(f"entry_{index}", index, f"number for source {index - 128}", is_float=True) for index in range(TABLE_ENTRIES)
+)
+
 _INTEGER: dict[Operation, tuple[LaneField, ...]] = {
     Operation.REQUANTIZE: _clamp_int8(0),
     Operation.REQUANTIZE_FIXED: _clamp_int8(0),
@@ -130,13 +137,19 @@ _INTEGER: dict[Operation, tuple[LaneField, ...]] = {
     Operation.MAX: (),
     Operation.TABLE: tuple(
         LaneField(f"entry_{index}", index // 4, 8 * (index % 4), 8, doc=f"result for source {index - 128}")
-        for index in range(256)
+        for index in range(TABLE_ENTRIES)
     ),
     Operation.CONVERT: (),
     Operation.COPY: (),
     Operation.FILL: (_whole("value", 0, "int32 for ACC; the low byte for ACT and WGT"),),
     Operation.PART: (_part("part", 0, 0, 2, "which eight bits of each accumulator, from the lowest", signed=False),),
     Operation.TRANSPOSE: (),
+    Operation.TABLE_SUM: _ENTRIES,
+    Operation.TABLE_DIVIDE: (
+        *_ENTRIES,
+        *_clamp_int8(TABLE_ENTRIES),
+        _part("factor", TABLE_ENTRIES + 1, 0, 10, "factor of the entries", signed=False),
+    ),
 }
 
 _FLOATING: dict[Operation, tuple[LaneField, ...]] = {
@@ -170,6 +183,8 @@ OPTIONAL_OPERATIONS: Mapping[Operation, str] = {
     Operation.ADD_FIXED: "fma_fixed",
     Operation.MULTIPLY_FIXED: "fma_fixed",
     Operation.TRANSPOSE: "transpose",
+    Operation.TABLE_SUM: "softmax_cycles",
+    Operation.TABLE_DIVIDE: "softmax_cycles",
 }
 """Operations that a configuration may leave out, and the field that does."""
 

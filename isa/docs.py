@@ -233,6 +233,7 @@ def _legality() -> Iterator[str]:
     yield "- an operation that the configuration does not have, or memories that it may not use (below, with each);"
     yield f"- a second source outside of {memory_names(SECOND_SOURCE_MEMORIES)};"
     yield "- a TRANSPOSE whose width is not `array`;"
+    yield "- a TABLE_SUM whose `out_stride_y` or `out_stride_x` is not 0: it has one result in a block;"
     yield "- a window operation whose `a_stride_x` is not 0, or whose window exceeds `max_window`;"
     loads = memory_names(LOAD_MEMORIES)
     yield f"- a LOAD to another memory than {loads}; one to PAR with a border, or with a DRAM address or stride that"
@@ -261,7 +262,9 @@ def _lane_rows(fields: Sequence[LaneField]) -> Iterator[tuple[object, ...]]:
         first, last = numbered[0], numbered[-1]
         yield (
             f"{first.lane} to {last.lane}",
-            f"{first.width} each, lowest first, {'signed' if first.signed else 'unsigned'}",
+            _place(first)
+            if first.is_float
+            else f"{first.width} each, lowest first, {'signed' if first.signed else 'unsigned'}",
             f"`{first.name}` to `{last.name}`",
             f"{first.doc} to {last.doc}",
         )
@@ -289,7 +292,7 @@ def _operation(operation: Operation) -> Iterator[str]:
             blocks.append(f"taps, {4 // config.element_bytes} to a lane, in (ky, kx) order")
         parameters = f"per block {', then '.join(blocks)}" if blocks else "no block parameters"
         option = OPTIONAL_OPERATIONS.get(operation)
-        only = f"with `{option} = 1`; " if option else ""
+        only = f"with `{option}` not 0; " if option else ""
         yield f"{dtype}: {only}{parameters}; {'descriptor:' if fields else 'no descriptor.'}"
         yield ""
         if fields:

@@ -18,6 +18,7 @@ __all__ = [
     "INSTRUCTION_BITS",
     "ISA_VERSION",
     "OPCODES",
+    "SOFTMAX_OPERATIONS",
     "TWO_SOURCE_OPERATIONS",
     "WHOLE_WORD_OPERATIONS",
     "WINDOW_OPERATIONS",
@@ -89,10 +90,16 @@ class Operation(enum.IntEnum):
     FILL = 13
     PART = 14
     TRANSPOSE = 15
+    TABLE_SUM = 16
+    TABLE_DIVIDE = 17
 
 
 WINDOW_OPERATIONS = frozenset({Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED})
-TWO_SOURCE_OPERATIONS = frozenset({Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED})
+TWO_SOURCE_OPERATIONS = frozenset(
+    {Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED, Operation.TABLE_DIVIDE}
+)
+SOFTMAX_OPERATIONS = frozenset({Operation.TABLE_SUM, Operation.TABLE_DIVIDE})
+"""Those that look up numbers in binary32."""
 
 WHOLE_WORD_OPERATIONS = frozenset(
     {Operation.CONVERT, Operation.COPY, Operation.FILL, Operation.PART, Operation.TRANSPOSE}

@@ -38,6 +38,8 @@ VECTOR_MEMORIES: Mapping[Operation, frozenset[tuple[Memory, Memory]]] = {
     Operation.FILL: _WITHIN | _ACROSS | _ACT_TO_WGT,
     Operation.PART: _ACC_TO_ACT,
     Operation.TRANSPOSE: _ACT_TO_ACT | _ACT_TO_WGT,
+    Operation.TABLE_SUM: frozenset({(Memory.ACT, Memory.ACC)}),
+    Operation.TABLE_DIVIDE: _ACC_TO_ACT,
 }
 """The memories (of the first source, of the result) that each operation may have together. FILL reads no source, and
 yet its source field names one of these."""
@@ -85,6 +87,11 @@ def _illegal_vector(config: NpuConfig, vector: Vector) -> str | None:
         return f"{name} goes {ways_of(vector.operation)}, not {taken}"
     if vector.operation is Operation.TRANSPOSE and vector.width != config.array:
         return f"TRANSPOSE goes tile by tile: its width is {config.array}, the array's, not {vector.width}"
+    if vector.operation is Operation.TABLE_SUM and (vector.out_stride_y or vector.out_stride_x):
+        return (
+            "TABLE_SUM has one result in a block: its out_stride_y and out_stride_x are 0, "
+            f"not {vector.out_stride_y} and {vector.out_stride_x}"
+        )
     if vector.has_two_sources and vector.b_memory not in SECOND_SOURCE_MEMORIES:
         return (
             f"{name} reads its second source in {memory_names(SECOND_SOURCE_MEMORIES)}, not in {vector.b_memory.name}"

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import FLOATING, INTEGER
+from npukit.isa.instructions import Operation
 
 __all__ = [
     "ADDER_LATENCY",
     "INSTRUCTION_BYTES",
+    "NUMBER_LOAD_CYCLES",
     "PAGE_BYTES",
     "READ_LATENCY",
     "READ_OUTSTANDING",
@@ -35,6 +37,8 @@ WRITE_OUTSTANDING = 32
 """Write bursts that the master can track; the DRAM's own limit may be lower."""
 TABLE_LOAD_CYCLES = 64
 """Cycles to fill VECTOR's 256-entry table, four entries a cycle."""
+NUMBER_LOAD_CYCLES = 256
+"""Cycles to fill VECTOR's table of 256 numbers in binary32, one a cycle."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,23 @@ class Timing:
     def fetch_buffer(self) -> int:
         """Instructions that FETCH can hold, asked for or arrived."""
         return 2 * self.fetch_burst
+
+    @staticmethod
+    def table_cycles(operation: Operation) -> int:
+        """Cycles in which VECTOR loads an operation's table, and what else is in its descriptor; 0: it has no table."""
+        cycles = {
+            Operation.TABLE: TABLE_LOAD_CYCLES,
+            Operation.TABLE_SUM: NUMBER_LOAD_CYCLES,
+            Operation.TABLE_DIVIDE: NUMBER_LOAD_CYCLES + 1,
+        }
+        return cycles.get(operation, 0)
+
+    @property
+    def softmax_lanes(self) -> int:
+        """Elements that VECTOR handles in a cycle of TABLE_SUM and TABLE_DIVIDE; 0: it does not have them."""
+        if not self.config.softmax_cycles or self.config.datapath is not INTEGER:
+            return 0
+        return self.config.array // self.config.softmax_cycles
 
     @property
     def requantise_passes(self) -> int:

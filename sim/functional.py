@@ -208,15 +208,18 @@ class FunctionalSimulator:
             self._write(out, self._datapath.fill(descriptor["value"], out.memory))
             return
         window = vector.window_height * vector.window_width
-        whole = vector.width if operation is Operation.TRANSPOSE else 1  # a tile is one piece
-        counts = (vector.blocks, vector.height, vector.width // whole)
-        for box in boxes(counts, max(1, _PIECE // (window * whole * config.array))):
-            *outer, (first, end) = box
-            box = (*outer, (first * whole, end * whole))
-            part, target = vector, out.box(box)
+        # what cannot be cut: the words of a tile, or all those of a sum
+        rows, columns = (vector.height if operation is Operation.TABLE_SUM else 1), 1
+        if operation in (Operation.TRANSPOSE, Operation.TABLE_SUM):
+            columns = vector.width
+        counts = (vector.blocks, vector.height // rows, vector.width // columns)
+        for box in boxes(counts, max(1, _PIECE // (window * rows * columns * config.array))):
+            units = (1, rows, columns)
+            read = tuple((first * unit, end * unit) for (first, end), unit in zip(box, units, strict=True))
+            part, target = vector, out.box(box if operation is Operation.TABLE_SUM else read)
             if target is not out:
-                size = (end - first for first, end in box)
+                size = (end - first for first, end in read)
                 part = replace(vector, **dict(zip(("blocks", "height", "width"), size, strict=True)))
-            a = self.read(found["a"].box(box))
-            b = self.read(found["b"].box(box)) if "b" in found else a
+            a = self.read(found["a"].box(read))
+            b = self.read(found["b"].box(read)) if "b" in found else a
             self._write(target, self._datapath.compute(part, a, b, descriptor, blocks[slice(*box[0])]))

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import block_parameters, unpack_taps
+from npukit.isa.descriptors import TABLE_ENTRIES, block_parameters, unpack_taps
 from npukit.isa.instructions import Memory, Operation, Vector
 from npukit.sim import numerics
 from numpy.typing import NDArray
@@ -66,7 +66,7 @@ class Int8Datapath:
                 descriptor["zero_point"], descriptor["low"], descriptor["high"],
             )  # fmt: skip
         if operation is Operation.TABLE:
-            table = np.array([descriptor[f"entry_{index}"] for index in range(256)], np.int8)
+            table = np.array([descriptor[f"entry_{index}"] for index in range(TABLE_ENTRIES)], np.int8)
             return table[a.astype(np.int16) + 128]
         if operation is Operation.CONVERT:
             return a.astype(np.int32) if vector.out_memory is Memory.ACC else numerics.saturate(a, -128, 127)
@@ -76,6 +76,14 @@ class Int8Datapath:
             return (a.view(np.uint32) >> np.uint32(8 * descriptor["part"])).astype(np.uint8).view(np.int8)
         if operation is Operation.TRANSPOSE:
             return a.swapaxes(2, 3)
+        if operation is Operation.TABLE_SUM:
+            words = a.reshape(len(a), -1, a.shape[-1])
+            return numerics.table_sum(_numbers(descriptor), words)[:, None, None].view(np.int32)
+        if operation is Operation.TABLE_DIVIDE:
+            return numerics.table_divide(
+                _numbers(descriptor), b, a.view(np.float32), descriptor["factor"],
+                descriptor["zero_point"], descriptor["low"], descriptor["high"],
+            )  # fmt: skip
         return self._two_sources(operation, a, b, descriptor)
 
     def _requantize(
@@ -117,3 +125,8 @@ class Int8Datapath:
             )
             result = np.clip(scaled.astype(np.int64) + descriptor["out_zero_point"], low, high)
         return (result - 128 * descriptor["out_unsigned"]).astype(np.int8)
+
+
+def _numbers(descriptor: dict) -> NDArray[np.float32]:
+    """The entries of a table of numbers."""
+    return np.array([descriptor[f"entry_{index}"] for index in range(TABLE_ENTRIES)], np.float32)

@@ -12,6 +12,8 @@ __all__ = [
     "requantize",
     "requantize_fixed",
     "saturate",
+    "table_divide",
+    "table_sum",
     "wrap_int32",
 ]
 
@@ -185,3 +187,70 @@ def multiply(
     with np.errstate(over="ignore"):
         scaled = product.astype(np.float32) * _without_specials(multiplier) + np.float32(zero_point)
     return np.clip(np.rint(scaled), low, high).astype(np.int64)
+
+
+_SIGNIFICAND = 23
+_INFINITY = np.uint32(0x7F800000)
+_PIECE = 1 << 12
+"""Words of a sum that are looked up at once: a long sum takes time, not memory."""
+
+
+def _magnitudes(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Numbers without sign: what is below the least normal one is 0, and NaN is infinity."""
+    bits = numbers.view(np.uint32) & np.uint32(0x7FFFFFFF)
+    field = bits >> np.uint32(_SIGNIFICAND)
+    return np.where(field == 0, 0, np.where(field == 255, _INFINITY, bits)).astype(np.uint32).view(np.float32)
+
+
+def table_sum(table: NDArray[np.float32], places: NDArray[np.int8]) -> NDArray[np.float32]:
+    """Sums of entries, one after the other, each rounded to binary32; the signs of the entries do not count.
+
+    Args:
+        table: float32[256].
+        places: int8[blocks, words, lanes]; place p takes entry p + 128.
+
+    Returns:
+        float32[blocks, lanes].
+    """
+    entries = _magnitudes(table)
+    total = np.zeros((len(places), 1, places.shape[-1]), np.float32)
+    with np.errstate(over="ignore"):
+        for first in range(0, places.shape[1], _PIECE):
+            numbers = entries[places[:, first : first + _PIECE].astype(np.int16) + 128]
+            total = np.add.accumulate(np.concatenate([total, numbers], axis=1), axis=1, dtype=np.float32)[:, -1:]
+    return total[:, 0]
+
+
+def table_divide(
+    table: NDArray[np.float32],
+    places: NDArray[np.int8],
+    divisors: NDArray[np.float32],
+    factor: int,
+    zero_point: int,
+    low: int,
+    high: int,
+) -> NDArray[np.int8]:
+    """ONNX Runtime's quantised softmax: clamp(rne(entry * factor / divisor) + zero_point), rounded once.
+
+    Signs do not count, an exponent field of 0 stands for 0, and one of 255 is an exponent as any other. An entry above
+    0 whose field is greater than the divisor's gives `high`.
+
+    Args:
+        table: float32[256].
+        places: int8[..., lanes]; place p takes entry p + 128.
+        divisors: float32, of the same shape.
+        factor: from 0 to 1023.
+    """
+    bits = table.view(np.uint32)[places.astype(np.int16) + 128].astype(np.int64)
+    below = divisors.view(np.uint32).astype(np.int64)
+    hidden, mask = 1 << _SIGNIFICAND, (1 << _SIGNIFICAND) - 1
+    field, divisor_field = (one >> _SIGNIFICAND & 255 for one in (bits, below))
+    distance = divisor_field - field
+    numerator = 2 * factor * (bits & mask | hidden)
+    # 12 places further, less than half of 1 is left of any quotient
+    denominator = 2 * (below & mask | hidden) << np.clip(distance, 0, 12)
+    whole, rest = np.divmod(numerator + denominator // 2, denominator)
+    quotient = whole - ((rest == 0) & (whole & 1 == 1))
+    quotient = np.where(field == 0, 0, quotient)
+    limited = saturate(quotient + zero_point, low, high)
+    return np.where((field != 0) & (distance < 0), np.int8(high), limited)

@@ -9,6 +9,7 @@ import numpy as np
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_words, parameter_words
 from npukit.isa.instructions import (
+    SOFTMAX_OPERATIONS,
     WHOLE_WORD_OPERATIONS,
     Engine,
     Instruction,
@@ -21,7 +22,7 @@ from npukit.isa.instructions import (
 )
 from npukit.isa.registers import COUNTERS
 from npukit.isa.sdram import READ_BUFFER, REFRESHES_LATE, WRITE_BUFFER
-from npukit.isa.timing import TABLE_LOAD_CYCLES, Timing
+from npukit.isa.timing import Timing
 from npukit.sim.dram import AnyDram, DramModel, SdramDram
 from npukit.sim.timing_kernel import state
 from npukit.sim.timing_kernel.simulate import simulate
@@ -80,6 +81,8 @@ def stream_cycles(config: NpuConfig, vector: Vector) -> int:
     if vector.operation is Operation.SUM:
         window = vector.window_height * vector.window_width
         return rows * columns * window * timing.requantise_passes
+    if vector.operation in SOFTMAX_OPERATIONS:
+        return rows * columns * config.softmax_cycles
     passes = timing.two_source_passes if vector.has_two_sources else timing.requantise_passes
     if vector.has_two_sources and (vector.a_memory, vector.a_bank) == (vector.b_memory, vector.b_bank):
         passes = max(passes, 2)
@@ -173,7 +176,7 @@ def _own(config: NpuConfig, instruction: Instruction) -> dict[str, int]:
             "descriptor": descriptor_words(config, instruction),
             "parameters": parameter_words(config, instruction),
             "stream": stream_cycles(config, instruction),
-            "table": TABLE_LOAD_CYCLES if instruction.operation is Operation.TABLE else 0,
+            "table": Timing.table_cycles(instruction.operation),
         }
     return {}
 

@@ -274,6 +274,8 @@ def _count(config: NpuConfig, kind: type[Instruction], spec: FieldSpec, context:
         results = {pair[1] for pair in VECTOR_MEMORIES[operation]}
         most = max(bank_depth(config, memory)[1] for memory in results)
         reason = f"each word is written once, and a bank has {most}"
+        if operation is Operation.TABLE_SUM and name != "blocks":
+            most, reason = spec.high, ""
         if operation is Operation.TRANSPOSE:
             if name == "width":
                 other = (f" other than {config.array}", "TRANSPOSE goes tile by tile")

@@ -96,6 +96,7 @@ class InstructionMaker:
         self.loads: list[Load] = []
         self._next_parameters = layout.parameters
         self._previous: Matrix | None = None
+        self._summed: Vector | None = None
 
     def make(self, wish: Wish) -> Instruction | None:
         """An instruction of that kind, or None: then another try may find one."""
@@ -324,6 +325,8 @@ class InstructionMaker:
                 continue
             if any(properties[name] != bool(value) for name, value in wants.items()):
                 continue
+            if one is Operation.TABLE_SUM and {"out_stride_y", "out_stride_x"} & {*given, *wish.turning}:
+                continue  # they are 0
             if given.get("operation", one) != one:
                 continue
             pairs = [
@@ -364,6 +367,7 @@ class InstructionMaker:
         if found is None:
             return None
         operation, a_memory, out_memory = found
+        free = not any(name.startswith("a_") for name in (*given, *wish.turning)) and not wish.ring
         if not given and operation not in _PASSED_ON and random.random() < 0.5:
             # words one after the other: at random strides, few of the numbers differ
             given = {"blocks": 1, "height": 1, "width": random.choice([8, 16, 40]), "out_stride_x": 1}
@@ -394,10 +398,19 @@ class InstructionMaker:
         fields: dict[str, int] = {"operation": operation, "a_memory": a_memory, "out_memory": out_memory}
         fields |= counts | window
         wraps: dict[str, int] = {}
-        place = self._result(wish, out_memory, counts, fields, wraps)
+        results = counts | {"height": 1, "width": 1} if operation is Operation.TABLE_SUM else counts
+        place = self._result(wish, out_memory, results, fields, wraps)
         if place is None:
             return None
+        if operation is Operation.TABLE_SUM:
+            fields |= {"out_stride_y": 0, "out_stride_x": 0}
+        summed = self._summed
         if operation is Operation.FILL:
+            wraps["a"] = 0
+        elif operation is Operation.TABLE_DIVIDE and free and summed is not None and random.random() < 0.7:
+            # by sums of such a table: few other accumulators are numbers that come near
+            fields |= {"a_bank": summed.out_bank, "a_offset": summed.out_offset}
+            fields |= {"a_stride_block": summed.out_stride_block * (counts["blocks"] <= summed.blocks)}
             wraps["a"] = 0
         elif not self._in_place(wish, "a", a_memory, counts, window, fields, wraps, place) and not self._first_source(
             wish, a_memory, counts, window, fields, wraps
@@ -422,7 +435,10 @@ class InstructionMaker:
         parameters = self._parameters(wish, Vector(**fields), taps)  # type: ignore[arg-type]
         if parameters is None:
             return None
-        return Vector(**fields, parameters=parameters)  # type: ignore[arg-type]
+        made = Vector(**fields, parameters=parameters)  # type: ignore[arg-type]
+        if operation is Operation.TABLE_SUM and not made.out_wrap:
+            self._summed = made
+        return made
 
     def _result(
         self, wish: Wish, memory: Memory, counts: Mapping[str, int], fields: dict[str, int], wraps: dict[str, int]

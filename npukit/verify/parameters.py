@@ -8,13 +8,14 @@ from numpy.typing import NDArray
 
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import (
+    TABLE_ENTRIES,
     LaneField,
     block_parameters,
     descriptor_lanes,
     encode_descriptor,
     pack_taps,
 )
-from npukit.isa.instructions import Operation
+from npukit.isa.instructions import SOFTMAX_OPERATIONS, Operation
 from npukit.verify.values import SPECIAL, random_floats, random_halves
 
 __all__ = ["parameter_image"]
@@ -146,6 +147,8 @@ def _descriptor(
     wanted: Mapping[str, int],
 ) -> NDArray[np.uint32]:  # fmt: skip
     fields = descriptor_lanes(config, operation)
+    if operation in SOFTMAX_OPERATIONS and style != "any":
+        wanted = {**_numbers(random, generator, style), **wanted}
     lanes = encode_descriptor(config, operation, {})
     if style == "any":
         lanes = generator.integers(0, 1 << 32, lanes.shape, np.uint32)
@@ -170,6 +173,22 @@ def _descriptor(
         if field.name in wanted and field.name not in block_parameters(config, operation):
             _put(lanes, field, wanted[field.name])
     return lanes
+
+
+def _numbers(random: Random, generator: np.random.Generator, style: str) -> dict[str, int]:
+    """A table of numbers: exponentials as a softmax has them, of which sums and quotients are within range; few and
+    short ones, of which sums and quotients are halves; or numbers at the ends of binary32. And a factor for them."""
+    if style == "ends":
+        bits = generator.choice(np.array(SPECIAL, np.uint32), TABLE_ENTRIES)
+    elif style == "ties":
+        bits = (generator.integers(1, 9, TABLE_ENTRIES) * 2.0 ** generator.integers(-2, 3, TABLE_ENTRIES)).astype(np.float32)
+        bits[generator.random(TABLE_ENTRIES) < 0.3] *= np.float32(2.0 ** -random.randint(20, 28))
+        bits = bits.view(np.uint32)
+    else:
+        scale = 10 ** random.uniform(-4, 0.5)
+        bits = np.exp((np.arange(TABLE_ENTRIES) - (TABLE_ENTRIES - 1)) * scale).astype(np.float32).view(np.uint32)
+    factor = random.choice([1, 254, 255, 256, random.randrange(1 << 10)])
+    return {"factor": factor, **{f"entry_{index}": int(one) for index, one in enumerate(bits)}}
 
 
 def _put(lanes: NDArray[np.uint32], field: LaneField, bits: int) -> None:

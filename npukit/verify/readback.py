@@ -8,16 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import encode_descriptor
+from npukit.isa.descriptors import TABLE_ENTRIES, encode_descriptor
 from npukit.isa.formats import FLOATING, INTEGER
 from npukit.isa.instructions import End, Instruction, Load, Matrix, Memory, Operation, Store, Vector
-from npukit.isa.timing import TABLE_LOAD_CYCLES
 from npukit.sim.addressing import bank_depth, operands
 from npukit.verify.order import order_instructions
 
 __all__ = ["ReadBack", "WrittenWords", "read_back"]
 
-_TABLE_ENTRIES = 4 * TABLE_LOAD_CYCLES
 _GAP = 16
 """Words that were not written and are stored all the same, as that is quicker than another instruction."""
 
@@ -193,7 +191,7 @@ def _shift_parameters(config: NpuConfig) -> NDArray[np.uint32]:
 
 def _store_par(config: NpuConfig, par: NDArray[np.bool_], ramp: int, dram: int) -> Iterator[Instruction]:
     """Take PAR's words as tables, and look all 256 values up."""
-    words = _TABLE_ENTRIES // config.array
+    words = TABLE_ENTRIES // config.array
     span = words // config.wide_word_units
     staging = _Staging(config, ramp, words)
     for _, low, count in _runs(par, config.par_depth):

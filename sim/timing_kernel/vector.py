@@ -19,7 +19,7 @@ def begin(machine, instruction):
         vector.load_from = max(vector.load_from, vector.older_set_end + hold)
         if instruction.table > 0:
             vector.load_from = max(vector.load_from, vector.stream_end + hold)
-            words = max(words, instruction.table)
+            words = instruction.table
         vector.load_from += words
         vector.ready = vector.load_from + READ_LATENCY
         vector.older_set_end = vector.newer_set_end

@@ -20,6 +20,7 @@ OTHER_VALUES = {
     "fma_lanes": 8,
     "fma_fixed": 0,
     "transpose": 0,
+    "softmax_cycles": 0,
     "vector_taps": 2,
     "max_window": 5,
     "bus_bytes": 16,
@@ -87,6 +88,9 @@ def test_unknown_preset_lists_those_that_exist() -> None:
         ({"fma_lanes": 0}, "fma_lanes must divide array (16), not 0"),
         ({"fma_fixed": 2}, "fma_fixed must be from 0 to 1, not 2"),
         ({"transpose": -1}, "transpose must be from 0 to 1, not -1"),
+        ({"softmax_cycles": 2}, "softmax_cycles must be 0 or a power of two from 4 to array (16), not 2"),
+        ({"softmax_cycles": 12}, "softmax_cycles must be 0 or a power of two from 4 to array (16), not 12"),
+        ({"softmax_cycles": 32}, "softmax_cycles must be 0 or a power of two from 4 to array (16), not 32"),
         ({"bus_bytes": 2}, "bus_bytes must be a power of two from 4 to 64, not 2"),
         ({"bus_bytes": 24}, "bus_bytes must be a power of two from 4 to 64, not 24"),
         (
@@ -125,7 +129,7 @@ def test_hash_and_difference_see_every_field(name: str) -> None:
 
 def test_hash_is_stable() -> None:
     # a changed hash makes every compiled program and every bitstream unusable: change it knowingly
-    assert NpuConfig().hash == 0xBF5681D421B17C49
+    assert NpuConfig().hash == 0xDE0AEE46ADAD3D54
 
 
 @pytest.mark.parametrize("name", PRESETS)

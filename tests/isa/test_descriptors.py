@@ -20,7 +20,7 @@ from npukit.isa.descriptors import (
     tap_words,
     unpack_taps,
 )
-from npukit.isa.instructions import InstructionError, Memory, Operation, Vector
+from npukit.isa.instructions import SOFTMAX_OPERATIONS, InstructionError, Memory, Operation, Vector
 
 ARRAYS = (4, 8, 16, 32, 64)
 BF16_OPERATIONS = {
@@ -51,7 +51,11 @@ def values_of(field: LaneField) -> st.SearchStrategy:
 def test_encode_and_decode_are_inverse(data: st.DataObject, dtype: str, operation: Operation) -> None:
     config = config_of(data.draw(st.sampled_from(ARRAYS)), dtype)
     fields = descriptor_lanes(config, operation)
-    if len(fields) > 100:
+    if operation in SOFTMAX_OPERATIONS:
+        entries = np.frombuffer(data.draw(st.binary(min_size=1024, max_size=1024)), np.float32)
+        values = {field.name: entry for field, entry in zip(fields, np.nan_to_num(entries), strict=False)}
+        values |= {field.name: data.draw(values_of(field)) for field in fields[len(entries) :]}
+    elif len(fields) > 100:
         entries = data.draw(st.binary(min_size=256, max_size=256))
         values = {field.name: entry - 128 for field, entry in zip(fields, entries, strict=True)}
     else:
@@ -109,6 +113,23 @@ def test_without_transposition() -> None:
         assert set(operations_of(config_of(16, dtype))) - set(operations_of(config)) == {Operation.TRANSPOSE}
         with pytest.raises(InstructionError, match="operation TRANSPOSE is not there with transpose = 0"):
             descriptor_lanes(config, Operation.TRANSPOSE)
+
+
+def test_without_a_softmax() -> None:
+    config = replace(config_of(16), softmax_cycles=0)
+    assert set(operations_of(config_of(16))) - set(operations_of(config)) == SOFTMAX_OPERATIONS
+    with pytest.raises(InstructionError, match="operation TABLE_SUM is not there with softmax_cycles = 0"):
+        descriptor_lanes(config, Operation.TABLE_SUM)
+
+
+@pytest.mark.parametrize("array", ARRAYS)
+def test_tables_of_numbers(array: int) -> None:
+    """An entry a lane; what else TABLE_DIVIDE has is in a word of its own."""
+    config, words = config_of(array), 256 // array
+    assert descriptor_words(config, Vector(operation=Operation.TABLE_SUM)) == words
+    assert descriptor_words(config, Vector(operation=Operation.TABLE_DIVIDE)) == words + 1
+    made = encode_descriptor(config, Operation.TABLE_DIVIDE, {"entry_3": 1.0, "factor": 255, "high": 127, "low": -128})
+    assert made.reshape(-1)[[3, 256, 257]].tolist() == [0x3F800000, 0x7F8000, 255]
 
 
 def test_unknown_field_and_undefined_operation() -> None:

@@ -1,5 +1,6 @@
 """docs/isa.md is what the declarations say."""
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def test_everything_that_is_declared_is_documented() -> None:
             except InstructionError:
                 continue
             for field in lanes[:20]:
-                if operation is not Operation.TABLE:
+                if not re.search(r"_\d+$", field.name):  # entries of a table stand in one row
                     assert f"| `{field.name}` | {field.doc} |" in text, field
 
 

@@ -20,15 +20,19 @@ PAIRS = {
     Operation.FILL: BOTH | {(ACT, WGT)},
     Operation.PART: {(ACC, ACT)},
     Operation.TRANSPOSE: {(ACT, ACT), (ACT, WGT)},
+    Operation.TABLE_SUM: {(ACT, ACC)},
+    Operation.TABLE_DIVIDE: {(ACC, ACT)},
 }
 INT8_ALONE = {
     Operation.REQUANTIZE_FIXED, Operation.ADD_FIXED, Operation.MULTIPLY_FIXED, Operation.DEPTHWISE_FIXED,
-    Operation.TABLE,
+    Operation.TABLE, Operation.TABLE_SUM, Operation.TABLE_DIVIDE,
 }  # fmt: skip
 
 
-PLAIN = replace(INT8, fma_fixed=0, transpose=0)
-LEFT_OUT = {Operation.ADD_FIXED, Operation.MULTIPLY_FIXED, Operation.TRANSPOSE}
+PLAIN = replace(INT8, fma_fixed=0, transpose=0, softmax_cycles=0)
+LEFT_OUT = {
+    Operation.ADD_FIXED, Operation.MULTIPLY_FIXED, Operation.TRANSPOSE, Operation.TABLE_SUM, Operation.TABLE_DIVIDE,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("config", [INT8, BF16, PLAIN], ids=["int8", "bf16", "plain"])
@@ -71,6 +75,9 @@ def test_second_sources() -> None:
         (Vector(operation=Operation.COPY, a_stride_x=-1), None),
         (Vector(operation=Operation.TRANSPOSE, width=4), "its width is 8, the array's, not 4"),
         (Vector(operation=Operation.TRANSPOSE, width=8, height=3), None),
+        (Vector(operation=Operation.TABLE_SUM, out_memory=ACC, out_stride_block=3, height=3), None),
+        (Vector(operation=Operation.TABLE_SUM, out_memory=ACC, out_stride_y=1), "are 0, not 1 and 0"),
+        (Vector(operation=Operation.TABLE_SUM, out_memory=ACC, out_stride_x=-1), "are 0, not 0 and -1"),
         (End(signal=1), "END takes and gives no tokens, and does not drain"),
         (End(wait=1), "END takes and gives no tokens, and does not drain"),
         (End(drain=1), "END takes and gives no tokens, and does not drain"),

@@ -37,5 +37,5 @@ def programs() -> ModuleType:
 def tiny() -> NpuConfig:
     """A machine so small that random operands meet: two banks of 64 ACT words, two of 32 ACC words."""
     return replace(
-        PRESETS["int8-4x4"], act_depth=64, act_banks=2, wgt_depth=64, acc_depth=32, acc_banks=2, par_depth=64
+        PRESETS["int8-4x4"], act_depth=64, act_banks=2, wgt_depth=64, acc_depth=32, acc_banks=2, par_depth=72
     )

@@ -25,7 +25,7 @@ from npukit.isa.instructions import (
     Vector,
 )
 from npukit.isa.registers import COUNTERS
-from npukit.isa.timing import INSTRUCTION_BYTES, TABLE_LOAD_CYCLES, Timing
+from npukit.isa.timing import INSTRUCTION_BYTES, Timing
 from npukit.sim.dram import DramModel
 from npukit.sim.timing import Schedule
 
@@ -120,6 +120,9 @@ def _stream(config: NpuConfig, vector: Vector) -> int:
     turning = vector.operation is Operation.TRANSPOSE
     plain = vector.operation in (Operation.COPY, Operation.CONVERT, Operation.FILL, Operation.PART) or turning
     passes = 1 if plain else config.array // lanes
+    numbers = vector.operation in (Operation.TABLE_SUM, Operation.TABLE_DIVIDE)
+    if numbers:
+        passes = config.softmax_cycles
     if vector.is_window and config.dtype == "bf16":
         return _swept(config, vector, passes)
     cycles = config.array if turning else 0
@@ -133,7 +136,7 @@ def _stream(config: NpuConfig, vector: Vector) -> int:
                     groups = len(range(0, vector.window_width, config.vector_taps))
                     cycles += new + groups * passes - 1
             else:
-                one_port = (vector.a_memory, vector.a_bank) == (vector.b_memory, vector.b_bank)
+                one_port = not numbers and (vector.a_memory, vector.a_bank) == (vector.b_memory, vector.b_bank)
                 cycles += max(passes, 2 if vector.has_two_sources and one_port else 1)
     return cycles
 
@@ -441,8 +444,9 @@ class _Machine:
         elif isinstance(one, Vector):
             self.vector_waiting = index
             head, block = descriptor_words(self.config, one), parameter_words(self.config, one)
-            if one.operation is Operation.TABLE:
-                self.loads.append((TABLE_LOAD_CYCLES, True))
+            table = {Operation.TABLE: 64, Operation.TABLE_SUM: 256, Operation.TABLE_DIVIDE: 256 + 1}
+            if one.operation in table:
+                self.loads.append((table[one.operation], True))
             elif head + block:
                 self.loads.append((head + block, False))
             if block:

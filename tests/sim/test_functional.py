@@ -1,8 +1,10 @@
 """Every instruction against nested loops over single elements, on tiny random shapes."""
 
+import math
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from types import ModuleType
 from typing import Any
@@ -252,7 +254,9 @@ def test_accumulators_wrap() -> None:
 
 # ---- VECTOR
 
-TWO = (Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED)
+TWO = (
+    Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED, Operation.TABLE_DIVIDE,
+)  # fmt: skip
 WINDOWS = (Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED)
 MEMORIES = {
     Operation.REQUANTIZE: [(Memory.ACC, Memory.ACT)],
@@ -263,6 +267,8 @@ MEMORIES = {
     Operation.FILL: [(Memory.ACT, Memory.ACT), (Memory.ACT, Memory.ACC), (Memory.ACT, Memory.WGT)],
     Operation.PART: [(Memory.ACC, Memory.ACT)],
     Operation.TRANSPOSE: [(Memory.ACT, Memory.ACT), (Memory.ACT, Memory.WGT)],
+    Operation.TABLE_SUM: [(Memory.ACT, Memory.ACC)],
+    Operation.TABLE_DIVIDE: [(Memory.ACC, Memory.ACT)],
 }
 CASES = [(one, *pair) for one in Operation for pair in MEMORIES.get(one, [(Memory.ACT, Memory.ACT)])]
 
@@ -334,7 +340,11 @@ class Elements:
             return self.requantize(total, block, lane)
         if operation is Operation.TRANSPOSE:  # the place in the tile and the lane change places
             x, lane = lane, x
+        if operation is Operation.TABLE_SUM:
+            return self.table_sum(block, lane)
         a = self.plain("a", block, y, x, lane)
+        if operation is Operation.TABLE_DIVIDE:
+            return self.table_divide(a, self.plain("b", block, y, x, lane))
         if operation is Operation.PART:
             return ((a >> 8 * values["part"]) + 128) % 256 - 128
         if operation in (Operation.REQUANTIZE, Operation.REQUANTIZE_FIXED):
@@ -346,6 +356,24 @@ class Elements:
         if operation is Operation.CONVERT:
             return max(-128, min(127, a))
         return self.two(a, self.plain("b", block, y, x, lane))
+
+    def table_sum(self, block: int, lane: int) -> int:
+        """The sum's bits. A sum of two binary32 is exact in binary64 as far as its rounding to binary32 goes."""
+        vector, total = self.vector, np.float32(0)
+        for y, x in product(range(vector.height), range(vector.width)):
+            entry = self.values[f"entry_{self.plain('a', block, y, x, lane) + 128}"]
+            total = np.float32(float(total) + abs(float(entry)))
+        return int(total.view(np.int32))
+
+    def table_divide(self, divisor: int, place: int) -> int:
+        values = self.values
+        entry, bits = abs(float(values[f"entry_{place + 128}"])), divisor & 0x7FFFFFFF
+        low, high = values["low"], values["high"]
+        significand, exponent = (1 << 23 | bits & 0x7FFFFF), bits >> 23
+        if math.frexp(entry)[1] - 1 > exponent - 127:
+            return high
+        exact = Fraction(entry) * values["factor"] / (significand * Fraction(2) ** (exponent - 150))
+        return min(high, max(low, round(exact) + values["zero_point"]))
 
     def plain(self, side: str, block: int, y: int, x: int, lane: int) -> int:
         vector = self.vector
@@ -413,6 +441,7 @@ class Elements:
 
 def random_vector(machine: Machine, operation: Operation, a_memory: Memory, out_memory: Memory, ring: bool) -> Vector:
     columns = machine.config.array if operation is Operation.TRANSPOSE else 0
+    one_result = operation is Operation.TABLE_SUM
     grid = [machine.count(2), machine.count(3), columns or machine.count(3)]
     while ring and np.prod(grid) > 12:
         grid = [machine.count(2), machine.count(3), columns or machine.count(3)]
@@ -453,7 +482,10 @@ def random_vector(machine: Machine, operation: Operation, a_memory: Memory, out_
         for side, memory in sides.items():
             for axis, (_, stride) in zip(("block", "y", "x"), operand(side, grid, memory, False), strict=True):
                 fields[f"{side}_stride_{axis}"] = stride
-    for axis, (_, stride) in zip(("block", "y", "x"), operand("out", grid, out_memory, True), strict=True):
+    results = [grid[0], 1, 1] if one_result else grid
+    for axis, (_, stride) in zip(("block", "y", "x"), operand("out", results, out_memory, True), strict=True):
+        if one_result and axis != "block":
+            continue
         fields[f"out_stride_{axis}"] = stride
     return Vector(operation=operation, blocks=grid[0], height=grid[1], width=grid[2], **fields)
 
@@ -506,6 +538,10 @@ def test_vector(
     machine.simulator.par[0, vector.parameters : vector.parameters + total] = np.concatenate(
         [head, blocks.reshape(-1, machine.config.array)]
     )
+    if operation is Operation.TABLE_DIVIDE:  # by sums of such numbers, but for a few
+        acc = machine.simulator.acc
+        sums = np.exp(machine.random.uniform(-2, 6, acc.shape)).astype(np.float32).view(np.int32)
+        acc[...] = np.where(machine.random.random(acc.shape) < 0.8, sums, acc)
     expected = machine.state()
     reference = Elements(machine, vector, values, blocks, oracles)
     for block, y, x in product(range(vector.blocks), range(vector.height), range(vector.width)):
@@ -547,7 +583,7 @@ def test_in_place(machine_of: Callable[[int], Machine]) -> None:
         (Matrix(wgt_offset=61), "wgt: words 61 to 64 of WGT bank 0"),
         (Matrix(acc_offset=31, width=2, acc_stride_x=1), "acc: words 31 to 32 of ACC bank 0"),
         (Vector(operation=Operation.COPY, a_offset=64), "a: words 64 to 64 of ACT bank 0"),
-        (Vector(operation=Operation.FILL, parameters=64), "parameters: words 64 to 64 of PAR bank 0"),
+        (Vector(operation=Operation.FILL, parameters=72), "parameters: words 72 to 72 of PAR bank 0"),
         (Vector(operation=Operation.MAX, out_bank=2), "out: words 0 to 0 of ACT bank 2"),
         (
             Vector(operation=Operation.ADD, b_offset=1, b_stride_x=-2, width=2),

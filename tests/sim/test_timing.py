@@ -168,6 +168,8 @@ COPY = Vector(operation=Operation.COPY, width=6)
         (replace(COPY, operation=Operation.REQUANTIZE_FIXED), 1 + 3),
         (replace(COPY, operation=Operation.DEPTHWISE, window_height=3), 1 + 2 + 1),
         (replace(COPY, operation=Operation.TABLE), 64),
+        (replace(COPY, operation=Operation.TABLE_SUM), 256),
+        (replace(COPY, operation=Operation.TABLE_DIVIDE, b_bank=1), 256 + 1),
         (replace(COPY, operation=Operation.SUM), 1),
         (replace(COPY, operation=Operation.SUM, out_memory=Memory.ACC), 0),
     ],
@@ -203,6 +205,8 @@ def test_vector_parameters_of_further_blocks() -> None:
         ({"operation": Operation.FILL}, 12),
         ({"operation": Operation.REQUANTIZE}, 12 * 4),
         ({"operation": Operation.TABLE}, 12 * 4),
+        ({"operation": Operation.TABLE_SUM}, 12 * 8),
+        ({"operation": Operation.TABLE_DIVIDE}, 12 * 8),
         ({"operation": Operation.ADD, "b_bank": 1}, 12 * 2),
         ({"operation": Operation.MULTIPLY_FIXED, "b_bank": 1}, 12 * 2),
         ({"operation": Operation.MAX, "window_height": 2, "window_width": 3}, 3 * 2 * (3 + 3 * 1 + 4 * 3)),
@@ -211,7 +215,7 @@ def test_vector_parameters_of_further_blocks() -> None:
     ],
 )
 def test_stream_cycles_of_few_lanes(fields: dict[str, Any], cycles: int) -> None:
-    config = NpuConfig(array=16, vector_lanes=4, fma_lanes=8)
+    config = NpuConfig(array=16, vector_lanes=4, fma_lanes=8, softmax_cycles=8)
     assert stream_cycles(config, Vector(height=3, width=4, **fields)) == cycles
 
 

@@ -83,7 +83,7 @@ def test_a_sound_program(tiny: NpuConfig, programs: ModuleType) -> None:
         ({3: {"wgt_offset": 61}}, "bank", [(3,)], "wgt spans words 61 to 64"),
         ({3: {"acc_offset": 2, "acc_stride_x": -1}}, "bank", [(3,)], "acc spans words -1 to 2"),
         ({4: {"out_offset": 61}}, "bank", [(4,)], "out spans words 61 to 64"),
-        ({4: {"parameters": 62}}, "bank", [(4,)], "parameters spans words 62 to 64"),
+        ({4: {"parameters": 70}}, "bank", [(4,)], "parameters spans words 70 to 72"),
         ({2: {"offset": 61}}, "bank", [(2,)], "destination spans words 61 to 64"),
         ({0: {"bank": 1}}, "bank", [(0,)], "destination is in bank 1 of WGT, which has 1"),
         # DRAM
