@@ -8,6 +8,7 @@ flipped and its zero point lowered by 128; scales become multipliers in fp32, in
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
+from math import exp, log
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,8 +28,10 @@ from npukit.compiler.ir.operations import (
     MatrixProduct,
     MaxPool,
     Multiply,
+    Softmax,
 )
 from npukit.compiler.ir.tensor import Constant, Tensor, view_axes
+from npukit.isa.descriptors import TABLE_ENTRIES
 from npukit.isa.formats import UINT8
 from npukit.isa.instructions import Operation
 from npukit.sim.bfloat16 import narrow
@@ -45,6 +48,7 @@ __all__ = [
     "product_multiplier",
     "product_parameters",
     "requantize_descriptor",
+    "softmax_descriptor",
     "sum_descriptor",
     "weights_of",
     "window_border",
@@ -53,6 +57,10 @@ __all__ = [
 
 _UNSIGNED = 128
 """By which a uint8 tensor's numbers are lowered on their way to the machine."""
+_LARGEST_FACTOR = 1023
+"""Of TABLE_DIVIDE."""
+_RESERVE = 5
+"""Powers of e that QLinearSoftmax leaves between its largest sum and the largest number."""
 _LARGEST_RESULT = 2.0**30
 """Half of what a whole number of 32 bits holds: so far away, roundings do not matter."""
 
@@ -188,6 +196,30 @@ def product_parameters(graph: Graph, operation: MatrixProduct, lanes: int) -> li
     excess = np.array(a.shape[-1] * zero_point(a) * zero_point(b)).astype(np.uint32, casting="unsafe")
     bias = np.full((1, lanes), excess, np.uint32)
     return [bias, np.full((1, lanes), product_multiplier(graph, operation), np.float32)]
+
+
+# ---- softmax
+
+
+def softmax_descriptor(graph: Graph, operation: Softmax) -> dict[str, Any]:
+    """The fields of TABLE_DIVIDE's descriptor, of whose table TABLE_SUM makes the sums: exponentials of all distances
+    from the largest number, multiplied by as much as sums of them allow.
+
+    The order of roundings is that of ONNX Runtime's QLinearSoftmax.
+
+    Raises:
+        Refused: for a scale of the result whose reciprocal has no room in the descriptor.
+    """
+    x, y = graph.tensor(operation.input), graph.tensor(operation.output)
+    scale = float(np.float32(x.scale))
+    factor = np.floor(np.float32(1) / np.float32(y.scale))
+    if factor > _LARGEST_FACTOR:
+        raise Refused(f"the result's scale is {y.scale:g}, of which the machine takes 1/{_LARGEST_FACTOR} at least")
+    most = np.finfo(np.float32).max / np.float32(x.view[1])
+    shift = max(0.0, float(np.float32(log(most))) - _RESERVE) / scale
+    exponents = [(index - (TABLE_ENTRIES - 1) + shift) * scale for index in range(TABLE_ENTRIES)]
+    entries = {f"entry_{index}": np.float32(exp(one)) for index, one in enumerate(exponents)}
+    return {**entries, "factor": int(factor), "zero_point": zero_point(y), **_machine_limits(y, None)}
 
 
 # ---- two sources

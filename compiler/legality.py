@@ -11,6 +11,7 @@ from npukit.compiler.arithmetic import (
     elementwise_constant,
     elementwise_descriptor,
     product_multiplier,
+    softmax_descriptor,
     sum_descriptor,
     weights_of,
 )
@@ -37,17 +38,20 @@ from npukit.compiler.ir.operations import (
     Reshape,
     Rounding,
     Slice,
+    Softmax,
     TensorOperation,
     TransposedConvolution,
 )
 from npukit.compiler.ir.rearrange import loops_of, moves_nothing
 from npukit.compiler.ir.tensor import Tensor, view_axes
-from npukit.compiler.limits import MAX_COLUMN_STRIDE, MAX_PAD, MAX_STEP, MAX_STRIDE
+from npukit.compiler.limits import MAX_COLUMN_STRIDE, MAX_COLUMNS, MAX_PAD, MAX_ROWS, MAX_STEP, MAX_STRIDE
 from npukit.compiler.tiling import (
     average_window,
     depthwise_blocks,
     elementwise_words,
     kernel_problem,
+    softmax_loops,
+    softmax_words,
     window_counts,
     window_problem,
 )
@@ -184,6 +188,29 @@ def _matrix_product(config: NpuConfig, graph: Graph, operation: MatrixProduct) -
     beside = -right.shape[-1] % config.array
     if beside > MAX_PAD:
         raise Refused(f"{right.shape[-1]} columns leave {beside} of a tile empty, and a border has {MAX_PAD}")
+
+
+def _softmax(config: NpuConfig, graph: Graph, operation: Softmax) -> None:
+    x = graph.tensor(operation.input)
+    for field in ("softmax_cycles", "transpose"):
+        if not getattr(config, field):
+            raise Refused(f"a softmax takes operations that are not there with {field} = 0")
+    channels = x.view[1]
+    words = -(-channels // config.array) * config.array
+    if words > elementwise_words(config):
+        raise Refused(
+            f"{channels} numbers to sum up, with {elementwise_words(config)} words of a tile: "
+            "use a configuration with a larger act_depth"
+        )
+    if softmax_loops(channels) is None:
+        raise Refused(f"{channels} numbers to sum up are no product of counts of at most {MAX_ROWS} and {MAX_COLUMNS}")
+    tables = softmax_words(config)
+    if tables > config.par_depth:
+        raise Refused(
+            f"its tables take {tables} words of PAR, which has {config.par_depth}: "
+            "use a configuration with a larger par_depth"
+        )
+    softmax_descriptor(graph, operation)
 
 
 def _elementwise(config: NpuConfig, graph: Graph, operation: Elementwise) -> None:
@@ -398,6 +425,7 @@ LEGALITY: Mapping[type[TensorOperation], Callable[[NpuConfig, Graph, Any], None]
     Convolution: _convolution,
     FullyConnected: _fully_connected,
     MatrixProduct: _matrix_product,
+    Softmax: _softmax,
     TransposedConvolution: _transposed_convolution,
     Dilate: _repeat,
     Add: _elementwise,

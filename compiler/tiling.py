@@ -21,6 +21,8 @@ from npukit.compiler.limits import (
     MAX_STRIDE,
 )
 from npukit.isa.config import NpuConfig
+from npukit.isa.descriptors import descriptor_words
+from npukit.isa.instructions import SOFTMAX_OPERATIONS, Vector
 
 _SMALL = 4
 """Images of so many times the array's rows keep it at work while the next weights are loaded."""
@@ -38,6 +40,8 @@ __all__ = [
     "elementwise_words",
     "kernel_problem",
     "parts",
+    "softmax_loops",
+    "softmax_words",
     "split",
     "window_counts",
     "window_problem",
@@ -107,6 +111,18 @@ def depthwise_blocks(config: NpuConfig, kernel: tuple[int, int]) -> int:
 def elementwise_words(config: NpuConfig) -> int:
     """Words of a tile small enough for two sources and a result, twice."""
     return min(1024, config.act_depth * min(config.act_banks, 8) // 8)
+
+
+def softmax_loops(numbers: int) -> tuple[int, int] | None:
+    """Rows and columns in which one instruction sums up so many numbers, or None."""
+    columns = next(size for size in range(min(numbers, MAX_COLUMNS), 0, -1) if numbers % size == 0)
+    rows = numbers // columns
+    return (rows, columns) if rows <= MAX_ROWS else None
+
+
+def softmax_words(config: NpuConfig) -> int:
+    """Words of PAR that a softmax holds at once: two tables, and descriptors of what it takes besides."""
+    return sum(descriptor_words(config, Vector(operation=one)) for one in SOFTMAX_OPERATIONS) + 2
 
 
 def average_window(config: NpuConfig) -> int:

@@ -31,6 +31,7 @@ __all__ = [
     "Reshape",
     "Rounding",
     "Slice",
+    "Softmax",
     "SourceNode",
     "TensorOperation",
     "TransposedConvolution",
@@ -254,6 +255,20 @@ class MatrixProduct(_Rounded):
 
     left: str = operand()
     right: str = operand()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Softmax(TensorOperation):
+    """Exponentials of what a place's channels hold, over their sum.
+
+    Attributes:
+        input: of the result's shape and channels.
+    """
+
+    mnemonic = "softmax"
+
+    input: str = operand()
+    rounding: Rounding = Rounding.ONNXRUNTIME
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ from npukit.compiler.ir.operations import (
     Repeat,
     Reshape,
     Slice,
+    Softmax,
     TensorOperation,
     TransposedConvolution,
     Window,
@@ -301,6 +302,11 @@ def _matrix_product(graph: Graph, operation: MatrixProduct) -> None:
     _check(axes in ((-1, -1, -1), (-1, -1, -2)), f"its words hold what lies along the axes {list(axes)}")
 
 
+def _softmax(graph: Graph, operation: Softmax) -> None:
+    x, y = _same(graph, operation.input, operation.output)
+    _check(not x.format.floating and x.format is y.format, f"{x.format.name} becomes {y.format.name}")
+
+
 def _elementwise(graph: Graph, operation: Elementwise) -> None:
     y = _activation(graph, operation.output)
     shapes = []
@@ -432,6 +438,7 @@ _FORMS: dict[type[TensorOperation], Callable[[Graph, Any], None]] = {
     DepthwiseConvolution: _depthwise,
     FullyConnected: _fully_connected,
     MatrixProduct: _matrix_product,
+    Softmax: _softmax,
     Add: _elementwise,
     Multiply: _elementwise,
     Clamp: _clamp,

@@ -19,6 +19,7 @@ from npukit.compiler.ir.operations import (
     Rearrange,
     Repeat,
     Slice,
+    Softmax,
     TensorOperation,
 )
 from npukit.compiler.schedule.average import schedule_average, schedule_global_average
@@ -34,6 +35,7 @@ from npukit.compiler.schedule.movement import (
 )
 from npukit.compiler.schedule.product import schedule_product
 from npukit.compiler.schedule.rearrange import schedule_rearrange
+from npukit.compiler.schedule.softmax import schedule_softmax
 from npukit.compiler.schedule.window import schedule_depthwise, schedule_maxpool
 
 __all__ = ["SCHEDULERS", "Builder"]
@@ -45,6 +47,7 @@ SCHEDULERS: Mapping[type[TensorOperation], Callable[[Builder, Any], None]] = {
     Multiply: schedule_elementwise,
     Lookup: schedule_lookup,
     MatrixProduct: schedule_product,
+    Softmax: schedule_softmax,
     MaxPool: schedule_maxpool,
     AveragePool: schedule_average,
     GlobalAveragePool: schedule_global_average,

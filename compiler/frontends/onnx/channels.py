@@ -27,7 +27,10 @@ _WEIGHTS = {"QGemm": 3, "QLinearMatMul": 3}
 _OF_ELEMENTS = (
     ONE_INPUT
     | MORE_INPUTS
-    | frozenset("DequantizeLinear QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QuantizeLinear".split())
+    | frozenset(
+        "DequantizeLinear QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QLinearSoftmax QuantizeLinear "
+        "Softmax".split()
+    )
 )
 _OF_ANY_DIMENSION = frozenset("Concat Pad QLinearConcat Slice Split".split())
 _REDUCTIONS = ("GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceSum")
@@ -56,7 +59,7 @@ def assign_channel_axes(graph: ir.Graph) -> None:
     _spread(nodes, axes, _WITHIN, (True, False))
     _spread(nodes, axes, {**_WITHIN, **_ACROSS}, (False, True))
     for node in nodes:
-        for value, axis in _right_sides(node):
+        for value, axis in _where_unknown(node):
             axes.setdefault(value, axis)
     _spread(nodes, axes, {**_WITHIN, **_ACROSS}, (False, True))
     for value, axis in axes.items():
@@ -104,8 +107,11 @@ def _wanted(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
                 yield value, len(_shape(value)) - 1
 
 
-def _right_sides(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
-    """What a product of two activations wants of the second, where nothing else is known of it."""
+def _where_unknown(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
+    """What a product of two activations wants of the second, and a softmax of what it makes, where nothing else is
+    known of it."""
+    if node.op_type in ("Softmax", "QLinearSoftmax") and (shape := _shape(node.outputs[0])):
+        yield node.outputs[0], node.attributes.get_int("axis", -1) % len(shape)
     value = node.inputs[_WEIGHTS.get(node.op_type, 1)] if node.op_type in _OF_ROWS else None
     if value is not None and not _is_constant(value) and _shape(value):
         yield value, len(_shape(value)) - 1

@@ -26,6 +26,7 @@ from npukit.compiler.frontends.onnx.operators.pool import match_average, match_g
 from npukit.compiler.frontends.onnx.operators.rearrange import REARRANGING, match_rearrange
 from npukit.compiler.frontends.onnx.operators.reduce import match_maximum, match_mean
 from npukit.compiler.frontends.onnx.operators.resize import match_resize
+from npukit.compiler.frontends.onnx.operators.softmax import match_softmax
 from npukit.compiler.frontends.onnx.operators.unary import SeveralTensors, is_function, match_unary
 from npukit.compiler.ir.operations import Reshape
 from npukit.compiler.legality import check_operation
@@ -50,6 +51,7 @@ MATCHERS: dict[str, Callable[[Context, ir.Node], Match]] = {
     "Pad": match_pad,
     "Slice": match_slice,
     "Split": match_split,
+    "Softmax": match_softmax,
     "Resize": match_resize,
     "Upsample": match_resize,
     **dict.fromkeys(REARRANGING, match_rearrange),
@@ -59,7 +61,9 @@ _WITHOUT_SCALES = (
     "it is quantised while it runs, with scales that are not known before: of such models, MatMulInteger and "
     "ConvInteger run; npukit quantize of the float model gives all of it constant scales"
 )
-_FLOAT_NAMES = ", ".join(sorted({*MATCHERS, "Clip", "Relu"} - DYNAMIC))
+_OF_INTEGERS = DYNAMIC | {"Softmax"}
+"""Operators that are not there in bf16."""
+_FLOAT_NAMES = ", ".join(sorted({*MATCHERS, "Clip", "Relu"} - _OF_INTEGERS))
 
 
 def match_node(context: Context, node: ir.Node) -> Match:
@@ -76,7 +80,7 @@ def match_node(context: Context, node: ir.Node) -> Match:
     if context.floats:
         if matcher is None and node.op_type in ("Relu", "Clip"):
             matcher = match_limits
-        if matcher is None:
+        if matcher is None or node.op_type in _OF_INTEGERS:
             raise Refused(f"operator {node.op_type} is not supported in bf16; supported are {_FLOAT_NAMES}")
         return _legal(context, matcher(context, node))
     if matcher is None:

@@ -34,7 +34,7 @@ _INTRODUCTION = (
     "Models may be in the QDQ form, where QuantizeLinear and DequantizeLinear stand around operators on floats, or",
     "in the QOperator form, where ONNX Runtime's operators on integers quantise by themselves: QLinearConv,",
     "QLinearMatMul, QGemm, QLinearAdd, QLinearMul, QLinearAveragePool, QLinearGlobalAveragePool, QLinearConcat,",
-    "QLinearLeakyRelu and QLinearSigmoid count below as the operators whose names they hold, and between them",
+    "QLinearLeakyRelu, QLinearSigmoid and QLinearSoftmax count below as the operators whose names they hold, and between them",
     "MaxPool, Concat, Pad, Slice, Split, Resize and reshapes of integers.",
     "",
     "A node also stays where ONNX Runtime itself, in its optimised graph, computes it in float: then there is no",

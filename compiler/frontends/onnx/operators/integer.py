@@ -72,6 +72,7 @@ _INTEGER_OPERATORS: Mapping[tuple[str, str], _IntegerOperator] = {
     ("com.microsoft", "QLinearLeakyRelu"): _IntegerOperator("LeakyRelu", (0,), 3),
     ("com.microsoft", "QLinearMul"): _IntegerOperator("Mul", (0, 3), 6),
     ("com.microsoft", "QLinearSigmoid"): _IntegerOperator("Sigmoid", (0,), 3),
+    ("com.microsoft", "QLinearSoftmax"): _IntegerOperator("Softmax", (0,), 3),
 }
 _MOVERS = frozenset(
     "Concat DepthToSpace Flatten MaxPool Pad Reshape Resize Slice SpaceToDepth Split Squeeze Transpose Unsqueeze "
