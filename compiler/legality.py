@@ -51,6 +51,7 @@ from npukit.compiler.tiling import (
     elementwise_words,
     kernel_problem,
     softmax_loops,
+    softmax_tile_words,
     softmax_words,
     window_counts,
     window_problem,
@@ -197,9 +198,9 @@ def _softmax(config: NpuConfig, graph: Graph, operation: Softmax) -> None:
             raise Refused(f"a softmax takes operations that are not there with {field} = 0")
     channels = x.view[1]
     words = -(-channels // config.array) * config.array
-    if words > elementwise_words(config):
+    if words > softmax_tile_words(config):
         raise Refused(
-            f"{channels} numbers to sum up, with {elementwise_words(config)} words of a tile: "
+            f"{channels} numbers to sum up, with {softmax_tile_words(config)} words of a tile: "
             "use a configuration with a larger act_depth"
         )
     if softmax_loops(channels) is None:

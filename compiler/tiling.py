@@ -41,6 +41,7 @@ __all__ = [
     "kernel_problem",
     "parts",
     "softmax_loops",
+    "softmax_tile_words",
     "softmax_words",
     "split",
     "window_counts",
@@ -118,6 +119,11 @@ def softmax_loops(numbers: int) -> tuple[int, int] | None:
     columns = next(size for size in range(min(numbers, MAX_COLUMNS), 0, -1) if numbers % size == 0)
     rows = numbers // columns
     return (rows, columns) if rows <= MAX_ROWS else None
+
+
+def softmax_tile_words(config: NpuConfig) -> int:
+    """Words of a tile that is turned around and back, with what is found in between, beside the next one."""
+    return config.act_depth * min(config.act_banks, 8) // 8
 
 
 def softmax_words(config: NpuConfig) -> int:

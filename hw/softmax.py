@@ -1,4 +1,4 @@
-"""A lane of the VECTOR engine for what a softmax needs: sums of a table's numbers, and their quotients by such a sum."""
+"""A lane of the VECTOR engine for a softmax: sums of a table's numbers, and their quotients by such a sum."""
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring
@@ -178,9 +178,7 @@ class SoftmaxLane(wiring.Component):
         none = pipe.register(cycle, nothing.at(cycle), "none")
 
         cycle += 1
-        zero_point, low, high = (
-            pipe.value(0, getattr(self, name), name) for name in ("zero_point", "low", "high")
-        )
+        zero_point, low, high = (pipe.value(0, getattr(self, name), name) for name in ("zero_point", "low", "high"))
         total = Mux(none.at(cycle), 0, whole.at(cycle) + up.at(cycle)) + zero_point.at(cycle)
         total = pipe.register(cycle, total, "total")
         large = pipe.value(cycle, large.at(cycle), "too_large").at(cycle + 1)

@@ -56,7 +56,7 @@ class NpuConfig:
     transpose: int = 1
     """1: VECTOR turns tiles of `array` words around, TRANSPOSE; 0: not."""
     softmax_cycles: int = 4
-    """Cycles of a word in TABLE_SUM and TABLE_DIVIDE, which make a softmax: `array` / softmax_cycles lanes; 0: not there."""
+    """Cycles of a word in TABLE_SUM and TABLE_DIVIDE: `array` / softmax_cycles lanes have them; 0: not there."""
     vector_taps: int = 3
     """Window columns that VECTOR combines per lane in a cycle."""
     max_window: int = 7
@@ -198,7 +198,8 @@ _4X4 = replace(
 )
 _SMALL = {
     "bus_bytes": 4, "max_burst": 32, "act_depth": 2048, "act_banks": 4, "wgt_depth": 4096, "acc_depth": 512,
-    "acc_banks": 2, "par_depth": 256, "vector_lanes": 1, "fma_lanes": 1, "fma_fixed": 0, "transpose": 0, "softmax_cycles": 0,
+    "acc_banks": 2, "par_depth": 256, "vector_lanes": 1, "fma_lanes": 1, "fma_fixed": 0, "transpose": 0,
+    "softmax_cycles": 0,
 }  # fmt: skip
 """On a board of 84 000 LUTs whose memory gives two bytes a cycle; `docs/silicon.md` says what each choice costs."""
 

@@ -23,6 +23,7 @@ TOGETHER = {
     "hw/vector_loader.py": ("vector_loader", "VectorLoader"),
     "hw/requantize.py": ("requantize", "RequantizeLane"),
     "hw/fixed_point.py": ("requantize", "RequantizeLane"),
+    "hw/softmax.py": ("softmax", "SoftmaxLane"),
     "hw/store.py": ("store", "StoreEngine"),
 }
 """File -> (module, class) of the block that is there several times; of the other blocks, copies are too large."""
@@ -121,6 +122,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("block_done", "word_done & place.at_end[1] & place.at_end[2]", "word_done & place.at_end[2]"),
         ("tile_leaves_early", "m.d.sync += left.eq(size)", "m.d.sync += left.eq(size - 1)"),
         ("turned_result", "result=Mux(turns, late_result, result)", "result=result"),
+        ("a_result_for_each_word", "Mux(one_result, block_read, word_done)", "word_done"),
+        ("first_of_each_row", "control.first.eq(place.at_start[1] & ", "control.first.eq("),
     ),
     *_in(
         "hw/transpose.py",
@@ -129,6 +132,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "hw/int8_datapath.py",
+        ("sums_of_the_second_source", "Mux(sums, Cat(a.word_select(k, 32)[:8] for k in range(config.array)), b)", "b"),
         ("part", 'word_select(field("part"), 8)', 'word_select(field("part")[:1], 8)'),
     ),
     *_in(
@@ -239,6 +243,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "hw/fixed_point.py",
         ("half_of_negative", "half & (lost | ~negative)", "half"),
         ("high_rounding_bit", "product[33]).as_signed(), product[0]", "product[33]).as_signed(), product[1]"),
+    ),
+    *_in(
+        "hw/softmax.py",
+        ("sum_never_begins", "Mux(first, 0, sums[group.at(cycle)])", "sums[group.at(cycle)]"),
+        ("sum_rounds_down", "rounded = Cat(kept[:-1], field) + up", "rounded = Cat(kept[:-1], field)"),
+        ("sum_without_sticky", "Cat(kept[0] | lost, kept[1:])", "kept"),
+        ("far_numbers_are_lost", "Mux(far, number.any(), ", "Mux(far, 0, "),
+        ("infinite", "Mux(rounded[23:] >= 255, 255 << 23, ", "Mux(rounded[23:] > 255, 255 << 23, "),
+        ("any_pass_counts", "with m.If(passing.at(cycle)):", "if True:"),
+        ("quotient_ties", "up = quotient[0] & (lost | quotient[1])", "up = quotient[0]"),
+        ("quotient_without_rest", "lost = left.any() | moved[:_FAR].any()", "lost = moved[:_FAR].any()"),
+        ("larger_than_the_sum", "(distance < 0) & ~nothing.at(cycle)", "distance < -255"),
+        ("zero_counts", "Mux(none.at(cycle), 0, whole.at(cycle) + up.at(cycle))", "whole.at(cycle) + up.at(cycle)"),
     ),
     *_in("hw/float32.py", ("tie", "return whole, Mux(tie, whole[0], half)", "return whole, half")),
     *_in(

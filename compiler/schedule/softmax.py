@@ -13,7 +13,7 @@ from npukit.compiler.ir.operations import Softmax
 from npukit.compiler.limits import MAX_BLOCKS
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
-from npukit.compiler.tiling import elementwise_words, parts, softmax_loops
+from npukit.compiler.tiling import parts, softmax_loops, softmax_tile_words
 from npukit.isa.descriptors import TABLE_ENTRIES
 from npukit.isa.instructions import Memory, Operation, Vector
 
@@ -28,7 +28,7 @@ def schedule_softmax(builder: Builder, layer: Softmax) -> None:
     softmax = _Softmax(builder, layer)
     size, places = builder.config.array, softmax.places
     whole = places // size
-    at_once = max(1, min(MAX_BLOCKS, elementwise_words(builder.config) // softmax.words))
+    at_once = max(1, min(MAX_BLOCKS, softmax_tile_words(builder.config) // softmax.words))
     for first, last in parts(whole, at_once) if whole else ():
         softmax.tiles(first * size, last * size)
     if places % size:

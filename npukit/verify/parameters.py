@@ -181,7 +181,9 @@ def _numbers(random: Random, generator: np.random.Generator, style: str) -> dict
     if style == "ends":
         bits = generator.choice(np.array(SPECIAL, np.uint32), TABLE_ENTRIES)
     elif style == "ties":
-        bits = (generator.integers(1, 9, TABLE_ENTRIES) * 2.0 ** generator.integers(-2, 3, TABLE_ENTRIES)).astype(np.float32)
+        bits = (generator.integers(1, 9, TABLE_ENTRIES) * 2.0 ** generator.integers(-2, 3, TABLE_ENTRIES)).astype(
+            np.float32
+        )
         bits[generator.random(TABLE_ENTRIES) < 0.3] *= np.float32(2.0 ** -random.randint(20, 28))
         bits = bits.view(np.uint32)
     else:

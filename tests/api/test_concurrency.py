@@ -90,7 +90,7 @@ def small_model(graphs: ModuleType, random: Random) -> onnx.ModelProto:
     channels, size = random.randint(3, 9), random.randint(5, 9)
     x = graph.input((1, channels, size, size + 1), name="x")
     y = graph.conv(x, random.randint(3, 9), kernel=random.choice([1, 2, 3]))
-    stays = graph.quantize(graph.node("Softmax", [graph.dequantize(y)]), 0.004, 0)
+    stays = graph.quantize(graph.node("LpNormalization", [graph.dequantize(y)]), 0.004, 0)
     graph.output(graph.maxpool(graph.add(y, stays), 2))
     return graph.model()
 

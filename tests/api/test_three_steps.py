@@ -77,7 +77,7 @@ def test_several_programs_lie_one_behind_the_other(graphs, monkeypatch) -> None:
     """`simulate` places them as a device does."""
     graph = graphs.Graph()
     y = graph.conv(graph.input((1, 4, 9, 9)), 6)
-    y = graph.quantize(graph.node("Softmax", [graph.dequantize(y)]), 0.004, -128)
+    y = graph.quantize(graph.node("LpNormalization", [graph.dequantize(y)]), 0.004, -128)
     graph.output(graph.conv(y, 5))
     made = npukit.compile(graph.model(), CONFIG)
     loaded = npukit.load(made)
@@ -100,10 +100,14 @@ def test_several_programs_lie_one_behind_the_other(graphs, monkeypatch) -> None:
 
 def test_without_a_fallback(graphs) -> None:
     graph = graphs.Graph()
-    y = graph.quantize(graph.node("Softmax", [graph.dequantize(graph.conv(graph.input((1, 4, 9, 9)), 6))]), 0.004, -128)
+    y = graph.quantize(
+        graph.node("LpNormalization", [graph.dequantize(graph.conv(graph.input((1, 4, 9, 9)), 6))]), 0.004, -128
+    )
     graph.output(graph.conv(y, 5))
     made = npukit.compile(graph.model(), CONFIG)
-    with pytest.raises(UsageError, match=r"1 node\(s\) run on the host, and there is to be no fallback: Softmax"):
+    with pytest.raises(
+        UsageError, match=r"1 node\(s\) run on the host, and there is to be no fallback: LpNormalization"
+    ):
         npukit.load(made, fallback="none")
 
 

@@ -473,7 +473,7 @@ def test_edited_program_of_other_length(npukit, compiled, program, tmp_path) -> 
 def test_subgraphs_are_chosen_by_name(npukit, graphs, tmp_path) -> None:
     graph = graphs.Graph()
     x = graph.conv(graph.input((1, 3, 4, 4)), 3, 1)
-    y = graph.quantize(graph.node("Softmax", [graph.dequantize(x)]), 0.004, -128)
+    y = graph.quantize(graph.node("LpNormalization", [graph.dequantize(x)]), 0.004, -128)
     graph.output(graph.conv(y, 2, 1))
     (tmp_path / "m.onnx").write_bytes(graph.model().SerializeToString())
     assert npukit("compile", tmp_path / "m.onnx", "-o", tmp_path / "c.onnx").code == 0

@@ -13,10 +13,10 @@ from onnx import TensorProto
 
 @pytest.fixture
 def mixed(graphs, tmp_path: Path) -> Path:
-    """conv -> Softmax -> conv: the Softmax stays."""
+    """conv -> LpNormalization -> conv: the LpNormalization stays."""
     graph = graphs.Graph()
     y = graph.conv(graph.input((1, 4, 8, 8)), 5)
-    y = graph.quantize(graph.node("Softmax", [graph.dequantize(y)]), 0.004, -128)
+    y = graph.quantize(graph.node("LpNormalization", [graph.dequantize(y)]), 0.004, -128)
     graph.output(graph.conv(y, 6))
     path = tmp_path / "mixed.onnx"
     onnx.save(graph.model(), path)
@@ -25,13 +25,15 @@ def mixed(graphs, tmp_path: Path) -> Path:
 
 def test_no_fallback(npukit, mixed: Path, small: Path, tmp_path: Path) -> None:
     for command in (("run", mixed), ("compile", mixed, "-o", tmp_path / "c.onnx")):
-        line = npukit(*command, "--fallback", "none").refused("1 node(s) cannot run on the accelerator", "Softmax:")
-        assert "operator Softmax is not supported" in line
+        line = npukit(*command, "--fallback", "none").refused(
+            "1 node(s) cannot run on the accelerator", "LpNormalization:"
+        )
+        assert "operator LpNormalization is not supported" in line
     assert not (tmp_path / "c.onnx").exists()
     assert npukit("run", small, "--fallback", "none", "--quiet").code == 0
     # a compiled model has made its choice, and can still be refused
     assert npukit("compile", mixed, "-o", tmp_path / "c.onnx").code == 0
-    npukit("run", tmp_path / "c.onnx", "--fallback", "none").refused("1 node(s) run on the host", "Softmax:")
+    npukit("run", tmp_path / "c.onnx", "--fallback", "none").refused("1 node(s) run on the host", "LpNormalization:")
     assert npukit("run", tmp_path / "c.onnx", "--quiet").code == 0
 
 

@@ -230,9 +230,9 @@ def test_relu_that_its_quantiser_does_not_absorb(graphs, dtype) -> None:
 def test_float_result_used_twice(graphs) -> None:
     graph = one_conv(graphs)
     value = conv_node(graph).output[0]
-    graph.output(graph.quantize(graph.node("Softmax", [value]), 0.004, -128))
+    graph.output(graph.quantize(graph.node("LpNormalization", [value]), 0.004, -128))
     assert reasons(graph.model(), "Conv") == [f"its float result {value} is used besides by one QuantizeLinear"]
-    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Conv", "Softmax"}, subgraphs=0)
+    graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Conv", "LpNormalization"}, subgraphs=0)
 
 
 def test_float_result_that_is_an_output(graphs) -> None:
@@ -247,9 +247,9 @@ def test_float_result_that_another_operator_takes(graphs) -> None:
     graph = graphs.Graph()
     a, b = (graph.dequantize(graph.input((1, 4, 8, 8))) for _ in "ab")
     value = graph.node("Add", [a, b])
-    graph.output(graph.quantize(graph.node("Softmax", [value]), 0.004, -128))
+    graph.output(graph.quantize(graph.node("LpNormalization", [value]), 0.004, -128))
     (reason,) = reasons(graph.model(), "Add")
-    assert reason.startswith("its result goes to Softmax Softmax:") and reason.endswith(
+    assert reason.startswith("its result goes to LpNormalization LpNormalization:") and reason.endswith(
         "in float, not to a QuantizeLinear"
     )
 
@@ -277,18 +277,20 @@ def test_other_operators_domains_and_data_types(graphs) -> None:
     graph = graphs.Graph(domains=[helper.make_opsetid("com.microsoft", 1)])
     y = graph.conv(graph.input((1, 4, 8, 8)), 6)
     gelu = graph.node("Gelu", [graph.dequantize(y)], domain="com.microsoft")
-    graph.output_value(graph.node("Softmax", [gelu]))
+    graph.output_value(graph.node("LpNormalization", [gelu]))
     model = graph.model()
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info(model.graph.output[0].name, 1, (1, 6, 6, 6)))
     assert reasons(model, "Gelu") == ["operators of domain com.microsoft are not supported"]
-    assert reasons(model, "Softmax")[0].startswith("operator Softmax is not supported (npukit ops lists")
-    graphs.agree(model, SMALL, stays={*graphs.EDGES, "Gelu", "Softmax"})
+    assert reasons(model, "LpNormalization")[0].startswith(
+        "operator LpNormalization is not supported (npukit ops lists"
+    )
+    graphs.agree(model, SMALL, stays={*graphs.EDGES, "Gelu", "LpNormalization"})
     (reason,) = reasons(model, "Conv", PRESETS["bf16-4x4"])
     assert reason.endswith("are not a float32 constant")
     assert "the configuration computes bf16; quantised tensors are for int8" in reasons(
         model, "QuantizeLinear", PRESETS["bf16-4x4"]
     )
-    graphs.agree(model, "bf16-4x4", stays={*graphs.EDGES, "Conv", "Gelu", "Softmax"}, subgraphs=0)
+    graphs.agree(model, "bf16-4x4", stays={*graphs.EDGES, "Conv", "Gelu", "LpNormalization"}, subgraphs=0)
 
 
 def test_values_that_no_one_knows_the_shape_of_between_parts(graphs) -> None:
@@ -305,7 +307,7 @@ def test_values_that_no_one_knows_the_shape_of_between_parts(graphs) -> None:
 
 def test_local_function_stays(graphs) -> None:
     opset = helper.make_opsetid("", 21)
-    body = [helper.make_node("Softmax", ["a"], ["s"]), helper.make_node("Mul", ["a", "s"], ["b"])]
+    body = [helper.make_node("LpNormalization", ["a"], ["s"]), helper.make_node("Mul", ["a", "s"], ["b"])]
     swish = helper.make_function("mine", "Swish", ["a"], ["b"], body, [opset])
     graph = graphs.Graph(domains=[helper.make_opsetid("mine", 1)], functions=[swish])
     y = graph.conv(graph.input((1, 4, 8, 8)), 6)
@@ -332,10 +334,10 @@ def test_chain_of_parts(graphs) -> None:
     graph = graphs.Graph()
     y = graph.conv(graph.input((1, 4, 8, 8)), 5)
     for channels in (6, 7):
-        y = graph.quantize(graph.node("Softmax", [graph.dequantize(y)]), 0.004, -128)
+        y = graph.quantize(graph.node("LpNormalization", [graph.dequantize(y)]), 0.004, -128)
         y = graph.conv(y, channels)
     graph.output(y)
-    session, _ = graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Softmax"}, subgraphs=3)
+    session, _ = graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "LpNormalization"}, subgraphs=3)
     assert [program.nodes[0].output[1] for program in session.programs.values()] == [5, 6, 7]
     assert session.compilation is not None
     stages = session.compilation.partition.stages
@@ -370,12 +372,12 @@ def test_unused_nodes_are_not_kept(graphs) -> None:
     """Nodes that nothing needs are neither run nor listed among the reasons."""
     graph = graphs.Graph()
     y = graph.conv(graph.input((1, 4, 8, 8)), 5)
-    graph.node("Softmax", [graph.dequantize(y)])
+    graph.node("LpNormalization", [graph.dequantize(y)])
     graph.output(y)
     model = graph.model()
     session = Session(model, SMALL)
     assert session.compilation is not None
-    assert not [reason for reason in session.compilation.partition.reasons if reason.op == "Softmax"]
+    assert not [reason for reason in session.compilation.partition.reasons if reason.op == "LpNormalization"]
     session.run(graphs.inputs_of(model))
 
 

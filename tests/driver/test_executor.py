@@ -66,7 +66,7 @@ def test_captures(graphs, dtype) -> None:
     graph = graphs.Graph(dtype=dtype)
     x = graph.input((2, 5, 9, 9))
     y = graph.conv(x, 6, relu=True)
-    h = graph.quantize(graph.node("Softmax", [graph.dequantize(y)]), 0.004, 0)
+    h = graph.quantize(graph.node("LpNormalization", [graph.dequantize(y)]), 0.004, 0)
     z = graph.flatten(graph.maxpool(graph.add(y, h), 3, strides=[2, 2]))
     graph.output(graph.gemm(z, 7))
     model = graph.model()
@@ -166,7 +166,7 @@ def test_control_flow_that_reads_earlier_parts(graphs, flag) -> None:
     """The branches of an If read a constant, and a value of the part in ONNX Runtime before the program."""
     graph = graphs.Graph()
     x = graph.input((1, 4, 6, 6))
-    early = graph.node("Softmax", [graph.dequantize(x)])
+    early = graph.node("LpNormalization", [graph.dequantize(x)])
     late = graph.dequantize(graph.conv(x, 4, pads=[1] * 4))
     constant = graph.constant(np.float32(3))
     graph.inputs.append(helper.make_tensor_value_info("flag", TensorProto.BOOL, []))
@@ -178,7 +178,7 @@ def test_control_flow_that_reads_earlier_parts(graphs, flag) -> None:
     graph.output_value(graph.node("If", ["flag"], **branches))
     model = graph.model()
     inputs = {**graphs.inputs_of(model), "flag": np.array(flag)}
-    graphs.agree(model, CONFIG, stays={*graphs.EDGES, "If", "Softmax"}, inputs=inputs)
+    graphs.agree(model, CONFIG, stays={*graphs.EDGES, "If", "LpNormalization"}, inputs=inputs)
 
 
 def test_values_that_are_no_tensors(graphs) -> None:

@@ -135,6 +135,21 @@ def test_products_of_activations(config: str) -> None:
         assert any(one.operation is Operation.TRANSPOSE for one in vectors) == case.projected
 
 
+@pytest.mark.parametrize("channels", [7, 52])
+def test_softmax(graphs, channels: int) -> None:
+    graph = graphs.Graph(seed=channels)
+    x = graph.input((9, channels), 0.05, integer=True)
+    soft = graph.node("Softmax", [graph.dequantize(x)])
+    graph.output(graph.quantize(soft, 1 / 255, -128), integer=True)
+    model = graph.model()
+    inputs = graphs.inputs_of(model, 1)
+    sim, rtl = Session(model, CONFIG), Session(model, CONFIG, "rtl")
+    for expected, actual in zip(sim.run(inputs).values(), rtl.run(inputs).values(), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    assert len(sim.programs) == 1 and len(np.unique(expected)) > 5
+    assert rtl.profile.counters == sim.profile.counters
+
+
 @pytest.mark.parametrize("seed", [20, None], ids=["fixed", "fresh"])
 def test_random_programs(seed: int | None) -> None:
     seed = Random().getrandbits(32) if seed is None else seed
@@ -193,7 +208,7 @@ def shared(graphs, device: RtlDevice) -> list[Shared]:
     for seed, channels in ((1, 5), (2, 8)):
         graph = graphs.Graph(seed=seed)
         y = graph.conv(graph.input((1, 4, 6, 7), name="x"), channels, kernel=3)
-        stays = graph.quantize(graph.node("Softmax", [graph.dequantize(y)]), 0.004, 0)
+        stays = graph.quantize(graph.node("LpNormalization", [graph.dequantize(y)]), 0.004, 0)
         graph.output(graph.maxpool(graph.add(y, stays), 2))
         model = graph.model()
         inputs = [graphs.inputs_of(model, number) for number in range(2)]

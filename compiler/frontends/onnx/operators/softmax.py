@@ -20,7 +20,9 @@ def match_softmax(context: Context, node: ir.Node) -> Match:
     one = opset >= _ONE_DIMENSION
     axis = node.attributes.get_int("axis", -1 if one else 1) % len(x.shape)
     if not one and axis != len(x.shape) - 1:
-        raise Refused(f"in opset {opset} it goes along all dimensions of {list(x.shape)} from {axis} on; one is supported")
+        raise Refused(
+            f"in opset {opset} it goes along all dimensions of {list(x.shape)} from {axis} on; one is supported"
+        )
     if axis != x.channel_axis:
         raise Refused(
             f"words of {x.name} hold what lies along its axis {x.channel_axis}, and its softmax goes along {axis}"
