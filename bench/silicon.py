@@ -26,6 +26,8 @@ from npukit.hw.registers import RegisterFile
 from npukit.hw.requantize import RequantizeLane
 from npukit.hw.store import StoreEngine
 from npukit.hw.tokens import TokenCounters
+from npukit.hw.softmax import SoftmaxLane
+from npukit.hw.transpose import Transposer
 from npukit.hw.two_source import TwoSourceLane
 from npukit.hw.vector import VectorEngine
 from npukit.isa.config import NpuConfig, load_config
@@ -67,6 +69,8 @@ def _blocks(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
         "VECTOR": lambda: VectorEngine(config),
         "VECTOR: one requantising lane": RequantizeLane,
         "VECTOR: one two-source lane": TwoSourceLane,
+        "VECTOR: one softmax lane": lambda: SoftmaxLane(4),
+        "VECTOR: tiles turned around": lambda: Transposer(config.array, 8 * config.element_bytes),
         "STORE": lambda: StoreEngine(config),
         "tokens": TokenCounters,
         "port ownership": lambda: PortOwners(config),

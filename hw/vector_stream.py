@@ -69,7 +69,7 @@ class VectorStream(wiring.Component):
         m.submodules.window = window = (Sweeps if timing.sweeps else RowWindows)(config)
 
         two, windowed, same_bank = Signal(), Signal(), Signal()
-        reads_act, reads_acc, one_result = Signal(), Signal(), Signal()
+        reads_act, reads_acc = Signal(), Signal()
         turns = Signal()
         """Two sources in one bank and one pass: its words take turns."""
         last_group = Signal(range(max(2, config.array)))
@@ -86,7 +86,6 @@ class VectorStream(wiring.Component):
         with m.If(self.start):  # in registers, as the end of each word hangs on them
             m.d.sync += [
                 two.eq(two_next),
-                one_result.eq(front.operation == Operation.TABLE_SUM),
                 windowed.eq(is_one_of(front.operation, WINDOW_OPERATIONS)),
                 same_bank.eq(same_next),
                 turns.eq(two_next & same_next & int(timing.two_source_passes == 1)),
@@ -120,7 +119,7 @@ class VectorStream(wiring.Component):
             word_done.eq(last_pass & (~windowed | window.done)),
             place.step.eq(last_pass & (~windowed | window.moves)),
             self.block_done.eq(Mux(turned.turns, turned.done, block_read)),
-            self.results.valid.eq(Mux(turned.turns, turned.passing, Mux(one_result, block_read, word_done))),
+            self.results.valid.eq(Mux(turned.turns, turned.passing, word_done)),
             result.eq(ring(run.out_offset, place.address[2], Mux(run.out_wrap, run.wrap, 0))),
             self.results.payload.eq(turned.result),
         ]

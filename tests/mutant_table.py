@@ -122,7 +122,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ("block_done", "word_done & place.at_end[1] & place.at_end[2]", "word_done & place.at_end[2]"),
         ("tile_leaves_early", "m.d.sync += left.eq(size)", "m.d.sync += left.eq(size - 1)"),
         ("turned_result", "result=Mux(turns, late_result, result)", "result=result"),
-        ("a_result_for_each_word", "Mux(one_result, block_read, word_done)", "word_done"),
         ("first_of_each_row", "control.first.eq(place.at_start[1] & ", "control.first.eq("),
     ),
     *_in(
