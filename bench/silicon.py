@@ -24,9 +24,9 @@ from npukit.hw.matrix import MatrixEngine
 from npukit.hw.ports import PortOwners
 from npukit.hw.registers import RegisterFile
 from npukit.hw.requantize import RequantizeLane
+from npukit.hw.softmax import SoftmaxLane
 from npukit.hw.store import StoreEngine
 from npukit.hw.tokens import TokenCounters
-from npukit.hw.softmax import SoftmaxLane
 from npukit.hw.transpose import Transposer
 from npukit.hw.two_source import TwoSourceLane
 from npukit.hw.vector import VectorEngine

@@ -90,9 +90,14 @@ def test_between_products(graphs) -> None:
 def test_the_operator_on_integers(graphs) -> None:
     """QLinearSoftmax."""
     parameters = [
-        numpy_helper.from_array(np.array(0.04, np.float32), "xs"), numpy_helper.from_array(np.array(100, np.uint8), "xz"),
-        numpy_helper.from_array(np.array(1 / 255, np.float32), "ys"), numpy_helper.from_array(np.array(3, np.uint8), "yz"),
-    ]  # fmt: skip
+        numpy_helper.from_array(np.array(value, dtype), name)
+        for name, value, dtype in (
+            ("xs", 0.04, np.float32),
+            ("xz", 100, np.uint8),
+            ("ys", 1 / 255, np.float32),
+            ("yz", 3, np.uint8),
+        )
+    ]
     node = helper.make_node(
         "QLinearSoftmax", ["x", "xs", "xz", "ys", "yz"], ["y"], "soft", domain="com.microsoft", axis=-1, opset=13
     )
