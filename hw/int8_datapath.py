@@ -4,12 +4,17 @@ A pass enters the two-source lanes with its operands, or the requantisers with i
 are collected after as many cycles either way, and the word is written in the next one, whatever the operation.
 """
 
-from amaranth import Cat, Module, Mux, Signal, Value, signed
+from typing import NamedTuple
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.memory import Memory as Ram
 from npukit.hw.delay import delay, delay_in_memory
+from npukit.hw.moments import Moments
 from npukit.hw.multiplier import Multiplier
+from npukit.hw.normalize import NormalizeLane
 from npukit.hw.pipeline import Pipeline, Staged
+from npukit.hw.reciprocal_root import ReciprocalRoot
 from npukit.hw.requantize import RequantizeLane
 from npukit.hw.softmax import SoftmaxLane
 from npukit.hw.two_source import TwoSourceLane, TwoSourceOperation
@@ -36,6 +41,13 @@ assert _COLLECT == OPERANDS + TwoSourceLane.latency
 def _collected(config: NpuConfig) -> data.StructLayout:
     """What says where a pass's lanes go in the result word."""
     return data.StructLayout({"operation": Operation, "lane_group": lane_group_bits(config), "to_acc": 1})
+
+
+class _Normalized(NamedTuple):
+    """Of a normalisation: the first elements of each operation's word, of which all others are 0; elements of lanes."""
+
+    words: tuple[tuple[Operation, list[Value]], ...]
+    lanes: list[Value]
 
 
 class Int8VectorDatapath(VectorDatapath):
@@ -97,9 +109,11 @@ class Int8VectorDatapath(VectorDatapath):
 
         softmax = self._softmax(m, control, a, b, field)
 
+        normalized = self._normalization(m, control, a, b, field)
+
         # whole words
         whole = self._whole_word(m, a, self._transposed(m, control), present, field)
-        self._collect(m, control, requantized, two_source, late_flag, passed, whole, softmax)
+        self._collect(m, control, requantized, two_source, late_flag, passed, whole, softmax, normalized)
         return m
 
     # ---- softmax
@@ -139,6 +153,64 @@ class Int8VectorDatapath(VectorDatapath):
             result = Mux(is_sum, total, quotient.as_unsigned())
             results.append(delay(m, result, _COLLECT - OPERANDS - SoftmaxLane.latency, f"softmax_{k}_late"))
         return results
+
+    # ---- normalisation
+
+    def _normalization(self, m: Module, control: Staged, a: Value, b: Value, field) -> _Normalized | None:
+        """What MOMENTS, RECIPROCAL_ROOT and NORMALIZE give, when results are collected."""
+        config, lanes = self._config, Timing(self._config).normalize_lanes
+        if not lanes:
+            return None
+        present = control.at(OPERANDS)
+        operation, group = present.operation, present.lane_group
+        latency = _COLLECT - OPERANDS
+
+        def late(value: Value, cycles: int, name: str) -> Value:
+            return delay_in_memory(m, value, latency - cycles, name)
+
+        m.submodules.moments = moments = Moments(lanes)
+        elements = Cat(a.word_select(k, 32)[:8] for k in range(config.array))
+        left = Signal(config.array, name="lanes_left")
+        there = Const((1 << config.array) - 1, config.array) << field("missing")
+        m.d.comb += left.eq(Mux(present.last, there[: config.array][::-1], -1))
+        m.d.comb += [
+            moments.elements.eq(Cat(self._lane(m, elements, group, k, lanes, 8) for k in range(lanes))),
+            moments.counted.eq(Cat(self._lane(m, left, group, k, lanes, 1) for k in range(lanes))),
+            moments.zero_point.eq(field("zero_point").as_signed()),
+            moments.first.eq(present.first & (group == 0)),
+            moments.passing.eq(present.passing & (operation == Operation.MOMENTS)),
+        ]
+        sums = late(Cat(moments.sum, moments.squares), Moments.latency, "moments_late")
+
+        m.submodules.root = root = ReciprocalRoot()
+        m.d.comb += [
+            root.start.eq(present.read & (operation == Operation.RECIPROCAL_ROOT)),
+            root.sum.eq(a[:32]),
+            root.squares.eq(a[32:64]),
+            root.count.eq(field("count")),
+            root.centred.eq(field("centred")),
+            root.epsilon.eq(Cat(field("epsilon_low"), field("epsilon_high"))),
+        ]
+        results = []
+        for k in range(lanes):
+            m.submodules[f"normalize_{k}"] = lane = NormalizeLane()
+            m.d.comb += [
+                lane.number.eq(self._lane(m, b, group, k, lanes, 8).as_signed()),
+                lane.zero_point.eq(field("zero_point").as_signed()),
+                lane.count.eq(field("count")),
+                lane.centred.eq(field("centred")),
+                lane.sum.eq(a[:24].as_signed()),
+                lane.root.eq(a[32:56]),
+                lane.shift.eq(a[56:61]),
+            ]
+            results.append(late(lane.result, NormalizeLane.latency, f"normalized_{k}_late"))
+        return _Normalized(
+            words=(
+                (Operation.MOMENTS, [sums[:32], sums[32:]]),
+                (Operation.RECIPROCAL_ROOT, [root.same_sum, root.root]),
+            ),
+            lanes=results,
+        )
 
     # ---- table
 
@@ -288,7 +360,7 @@ class Int8VectorDatapath(VectorDatapath):
 
     def _collect(
         self, m: Module, control: Staged, requantized: list[Value], two_source: list[Value], out_unsigned: Value,
-        passed: Value, whole: Value, softmax: list[Value],
+        passed: Value, whole: Value, softmax: list[Value], normalized: _Normalized | None,
     ) -> None:  # fmt: skip
         """Put this pass's lanes into the result word."""
         config = self._config
@@ -317,6 +389,13 @@ class Int8VectorDatapath(VectorDatapath):
                     with m.Elif(is_one_of(operation, SOFTMAX_OPERATIONS)):
                         with m.If(group == element // len(softmax)):
                             m.d.sync += target.eq(softmax[element % len(softmax)])
+                if normalized:
+                    for operation_of_word, of_word in normalized.words:
+                        with m.Elif(operation == operation_of_word):
+                            m.d.sync += target.eq(of_word[element] if element < len(of_word) else 0)
+                    with m.Elif(operation == Operation.NORMALIZE):
+                        with m.If(group == element // len(normalized.lanes)):
+                            m.d.sync += target.eq(normalized.lanes[element % len(normalized.lanes)])
                 with m.Elif(is_two):
                     with m.If(group == element // two_lanes):
                         result = two_source[element % two_lanes]

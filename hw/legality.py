@@ -7,6 +7,7 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import operations_of
 from npukit.isa.instructions import (
     OPCODE_FIELD,
+    REDUCTION_OPERATIONS,
     TWO_SOURCE_OPERATIONS,
     WINDOW_OPERATIONS,
     End,
@@ -66,7 +67,7 @@ def _illegal_vector(config: NpuConfig, vector) -> Value:
     second = ~_among(vector.b_memory, SECOND_SOURCE_MEMORIES)
     return (
         ~legal
-        | ((operation == Operation.TABLE_SUM) & Cat(vector.out_stride_y, vector.out_stride_x).any())
+        | (_among(operation, REDUCTION_OPERATIONS) & Cat(vector.out_stride_y, vector.out_stride_x).any())
         | ((operation == Operation.TRANSPOSE) & (vector.width != config.array - 1))
         | Mux(_among(operation, WINDOW_OPERATIONS), window, _among(operation, TWO_SOURCE_OPERATIONS) & second)
     )

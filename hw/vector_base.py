@@ -46,7 +46,7 @@ def stream_cycle(config: NpuConfig) -> data.StructLayout:
     read, read_b: a word of the first, of the second source is read.
     passing: there is a pass, of lanes `lane_group`; with TRANSPOSE, of the word that a tile gives, `array` cycles after
         one of its own was read.
-    first: it is of a block's first word.
+    first, last: it is of a block's first, of its last word.
     window: of a window operation; of others, no word goes to a row-window.
     set_index, descriptor_index: the instruction's parameters.
     """
@@ -60,6 +60,7 @@ def stream_cycle(config: NpuConfig) -> data.StructLayout:
             "read_b": 1,
             "passing": 1,
             "first": 1,
+            "last": 1,
             "lane_group": lane_group_bits(config),
             "window": window_pass(config),
             "set_index": 1,

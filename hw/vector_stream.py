@@ -12,7 +12,9 @@ from npukit.hw.memory import OFFSET_BITS, WordAddress
 from npukit.hw.vector_base import is_one_of, stream_cycle
 from npukit.hw.vector_windows import RowWindows, Sweeps
 from npukit.isa.config import NpuConfig
+from npukit.isa.descriptors import operations_of
 from npukit.isa.instructions import (
+    NORMALIZE_OPERATIONS,
     SOFTMAX_OPERATIONS,
     TWO_SOURCE_OPERATIONS,
     WHOLE_WORD_OPERATIONS,
@@ -21,7 +23,7 @@ from npukit.isa.instructions import (
     Operation,
     Vector,
 )
-from npukit.isa.timing import Timing
+from npukit.isa.timing import ROOT_CYCLES, Timing
 
 __all__ = ["VectorStream"]
 
@@ -72,7 +74,7 @@ class VectorStream(wiring.Component):
         reads_act, reads_acc = Signal(), Signal()
         turns = Signal()
         """Two sources in one bank and one pass: its words take turns."""
-        last_group = Signal(range(max(2, config.array)))
+        last_group = Signal(range(max(2, config.array, ROOT_CYCLES if timing.normalize_lanes else 0)))
         # passes over the lanes of a word
         lane_group, group_last, late = Signal.like(last_group), Signal(), Signal()
         """With `late`, the second of a word's turns."""
@@ -80,8 +82,12 @@ class VectorStream(wiring.Component):
         both = (front.a_memory == front.b_memory) & (front.a_bank == front.b_bank)
         m.d.comb += same_next.eq(both)
         passes = Mux(two_next, timing.two_source_passes - 1, timing.requantise_passes - 1)
-        passes = Mux(is_one_of(front.operation, SOFTMAX_OPERATIONS), config.softmax_cycles - 1, passes)
-        last_next = Mux(is_one_of(front.operation, WHOLE_WORD_OPERATIONS), 0, passes)
+        last_next = Signal.like(last_group)
+        m.d.comb += last_next.eq(Mux(is_one_of(front.operation, WHOLE_WORD_OPERATIONS), 0, passes))
+        with m.Switch(front.operation):
+            for operation in sorted((SOFTMAX_OPERATIONS | NORMALIZE_OPERATIONS) & set(operations_of(config))):
+                with m.Case(operation):
+                    m.d.comb += last_next.eq(timing.word_cycles(operation) - 1)
         fills = front.operation == Operation.FILL
         with m.If(self.start):  # in registers, as the end of each word hangs on them
             m.d.sync += [
@@ -155,6 +161,7 @@ class VectorStream(wiring.Component):
             control.read_b.eq(b_now),
             control.passing.eq(Mux(turned.turns, turned.passing, passing)),
             control.first.eq(place.at_start[1] & place.at_start[2]),
+            control.last.eq(place.at_end[1] & place.at_end[2]),
             control.lane_group.eq(lane_group),
             control.window.eq(window.window),
             control.window.read_window.eq(reading & windowed & window.window.read_window),

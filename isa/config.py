@@ -57,6 +57,9 @@ class NpuConfig:
     """1: VECTOR turns tiles of `array` words around, TRANSPOSE; 0: not."""
     softmax_cycles: int = 4
     """Cycles of a word in TABLE_SUM and TABLE_DIVIDE: `array` / softmax_cycles lanes have them; 0: not there."""
+    normalize_cycles: int = 4
+    """Cycles of a word in MOMENTS and NORMALIZE: `array` / normalize_cycles lanes have them; 0: not there, and no
+    RECIPROCAL_ROOT."""
     vector_taps: int = 3
     """Window columns that VECTOR combines per lane in a cycle."""
     max_window: int = 7
@@ -89,6 +92,10 @@ class NpuConfig:
         if self.softmax_cycles and not (_power_of_two(self.softmax_cycles) and 4 <= self.softmax_cycles <= self.array):
             raise ConfigError(
                 f"softmax_cycles must be 0 or a power of two from 4 to array ({self.array}), not {self.softmax_cycles}"
+            )
+        if self.normalize_cycles and not (_power_of_two(self.normalize_cycles) and self.normalize_cycles <= self.array):
+            raise ConfigError(
+                f"normalize_cycles must be 0 or a power of two up to array ({self.array}), not {self.normalize_cycles}"
             )
         self._within("vector_taps", 1, 16)
         self._within("max_window", 2, 16)
@@ -199,7 +206,7 @@ _4X4 = replace(
 _SMALL = {
     "bus_bytes": 4, "max_burst": 32, "act_depth": 2048, "act_banks": 4, "wgt_depth": 4096, "acc_depth": 512,
     "acc_banks": 2, "par_depth": 256, "vector_lanes": 1, "fma_lanes": 1, "fma_fixed": 0, "transpose": 0,
-    "softmax_cycles": 0,
+    "softmax_cycles": 0, "normalize_cycles": 0,
 }  # fmt: skip
 """On a board of 84 000 LUTs whose memory gives two bytes a cycle; `docs/silicon.md` says what each choice costs."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import FLOATING, INTEGER, Datapath
-from npukit.isa.instructions import InstructionError, Memory, Operation, Vector
+from npukit.isa.instructions import NORMALIZE_OPERATIONS, InstructionError, Memory, Operation, Vector
 from numpy.typing import NDArray
 
 __all__ = [
@@ -84,6 +84,13 @@ def _clamp_float(lane: int) -> tuple[LaneField, ...]:
     )
 
 
+def _count_and_mean(lane: int) -> tuple[LaneField, ...]:
+    return (
+        _part("count", lane, 16, 15, "how many numbers were summed up", signed=False),
+        _part("centred", lane, 31, 1, "1: their mean is subtracted", signed=False),
+    )
+
+
 TABLE_ENTRIES = 256
 """Of each table; the other fields of TABLE_DIVIDE's descriptor follow them."""
 _ENTRIES = tuple(
@@ -150,6 +157,16 @@ _INTEGER: dict[Operation, tuple[LaneField, ...]] = {
         *_clamp_int8(TABLE_ENTRIES),
         _part("factor", TABLE_ENTRIES + 1, 0, 10, "factor of the entries", signed=False),
     ),
+    Operation.MOMENTS: (
+        _part("zero_point", 0, 0, 8, "zero point of the source"),
+        _part("missing", 0, 8, 6, "lanes of a block's last word, from the highest, that do not count", signed=False),
+    ),
+    Operation.RECIPROCAL_ROOT: (
+        *_count_and_mean(0),
+        _part("epsilon_low", 1, 0, 32, "what is added, low 32 bits", signed=False),
+        _part("epsilon_high", 2, 0, 30, "what is added, high 30 bits", signed=False),
+    ),
+    Operation.NORMALIZE: (_part("zero_point", 0, 0, 8, "zero point of the second source"), *_count_and_mean(0)),
 }
 
 _FLOATING: dict[Operation, tuple[LaneField, ...]] = {
@@ -185,6 +202,7 @@ OPTIONAL_OPERATIONS: Mapping[Operation, str] = {
     Operation.TRANSPOSE: "transpose",
     Operation.TABLE_SUM: "softmax_cycles",
     Operation.TABLE_DIVIDE: "softmax_cycles",
+    **dict.fromkeys(sorted(NORMALIZE_OPERATIONS), "normalize_cycles"),
 }
 """Operations that a configuration may leave out, and the field that does."""
 

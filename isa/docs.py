@@ -24,6 +24,7 @@ from npukit.isa.instructions import (
     INSTRUCTION_BITS,
     OPCODE_FIELD,
     OPCODES,
+    REDUCTION_OPERATIONS,
     TWO_SOURCE_OPERATIONS,
     WINDOW_OPERATIONS,
     End,
@@ -233,7 +234,8 @@ def _legality() -> Iterator[str]:
     yield "- an operation that the configuration does not have, or memories that it may not use (below, with each);"
     yield f"- a second source outside of {memory_names(SECOND_SOURCE_MEMORIES)};"
     yield "- a TRANSPOSE whose width is not `array`;"
-    yield "- a TABLE_SUM whose `out_stride_y` or `out_stride_x` is not 0: it has one result in a block;"
+    reductions = " or ".join(one.name for one in sorted(REDUCTION_OPERATIONS))
+    yield f"- a {reductions} whose `out_stride_y` or `out_stride_x` is not 0: it has one result in a block;"
     yield "- a window operation whose `a_stride_x` is not 0, or whose window exceeds `max_window`;"
     loads = memory_names(LOAD_MEMORIES)
     yield f"- a LOAD to another memory than {loads}; one to PAR with a border, or with a DRAM address or stride that"

@@ -17,7 +17,9 @@ __all__ = [
     "ENGINES",
     "INSTRUCTION_BITS",
     "ISA_VERSION",
+    "NORMALIZE_OPERATIONS",
     "OPCODES",
+    "REDUCTION_OPERATIONS",
     "SOFTMAX_OPERATIONS",
     "TWO_SOURCE_OPERATIONS",
     "WHOLE_WORD_OPERATIONS",
@@ -92,14 +94,24 @@ class Operation(enum.IntEnum):
     TRANSPOSE = 15
     TABLE_SUM = 16
     TABLE_DIVIDE = 17
+    MOMENTS = 18
+    RECIPROCAL_ROOT = 19
+    NORMALIZE = 20
 
 
 WINDOW_OPERATIONS = frozenset({Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED})
 TWO_SOURCE_OPERATIONS = frozenset(
-    {Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED, Operation.TABLE_DIVIDE}
-)
+    {
+        Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED, Operation.TABLE_DIVIDE,
+        Operation.NORMALIZE,
+    }
+)  # fmt: skip
 SOFTMAX_OPERATIONS = frozenset({Operation.TABLE_SUM, Operation.TABLE_DIVIDE})
 """Those that look up numbers in binary32."""
+NORMALIZE_OPERATIONS = frozenset({Operation.MOMENTS, Operation.RECIPROCAL_ROOT, Operation.NORMALIZE})
+"""Those that a normalisation over the numbers of a place takes."""
+REDUCTION_OPERATIONS = frozenset({Operation.TABLE_SUM, Operation.MOMENTS})
+"""Those that have one result in a block, of all its words."""
 
 WHOLE_WORD_OPERATIONS = frozenset(
     {Operation.CONVERT, Operation.COPY, Operation.FILL, Operation.PART, Operation.TRANSPOSE}

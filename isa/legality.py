@@ -8,7 +8,16 @@ from collections.abc import Mapping
 
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_lanes
-from npukit.isa.instructions import End, Instruction, InstructionError, Load, Memory, Operation, Vector
+from npukit.isa.instructions import (
+    REDUCTION_OPERATIONS,
+    End,
+    Instruction,
+    InstructionError,
+    Load,
+    Memory,
+    Operation,
+    Vector,
+)
 
 __all__ = ["LOAD_MEMORIES", "SECOND_SOURCE_MEMORIES", "VECTOR_MEMORIES", "illegal_mode", "memory_names", "ways_of"]
 
@@ -17,6 +26,8 @@ LOAD_MEMORIES = frozenset({Memory.ACT, Memory.WGT, Memory.PAR})
 
 _ACT_TO_ACT = frozenset({(Memory.ACT, Memory.ACT)})
 _ACC_TO_ACT = frozenset({(Memory.ACC, Memory.ACT)})
+_ACT_TO_ACC = frozenset({(Memory.ACT, Memory.ACC)})
+_ACC_TO_ACC = frozenset({(Memory.ACC, Memory.ACC)})
 _WITHIN = frozenset({(Memory.ACT, Memory.ACT), (Memory.ACC, Memory.ACC)})
 _ACT_TO_WGT = frozenset({(Memory.ACT, Memory.WGT)})
 _ACROSS = frozenset({(Memory.ACT, Memory.ACC), (Memory.ACC, Memory.ACT)})
@@ -38,8 +49,11 @@ VECTOR_MEMORIES: Mapping[Operation, frozenset[tuple[Memory, Memory]]] = {
     Operation.FILL: _WITHIN | _ACROSS | _ACT_TO_WGT,
     Operation.PART: _ACC_TO_ACT,
     Operation.TRANSPOSE: _ACT_TO_ACT | _ACT_TO_WGT,
-    Operation.TABLE_SUM: frozenset({(Memory.ACT, Memory.ACC)}),
+    Operation.TABLE_SUM: _ACT_TO_ACC,
     Operation.TABLE_DIVIDE: _ACC_TO_ACT,
+    Operation.MOMENTS: _ACT_TO_ACC,
+    Operation.RECIPROCAL_ROOT: _ACC_TO_ACC,
+    Operation.NORMALIZE: _ACC_TO_ACC,
 }
 """The memories (of the first source, of the result) that each operation may have together. FILL reads no source, and
 yet its source field names one of these."""
@@ -87,9 +101,9 @@ def _illegal_vector(config: NpuConfig, vector: Vector) -> str | None:
         return f"{name} goes {ways_of(vector.operation)}, not {taken}"
     if vector.operation is Operation.TRANSPOSE and vector.width != config.array:
         return f"TRANSPOSE goes tile by tile: its width is {config.array}, the array's, not {vector.width}"
-    if vector.operation is Operation.TABLE_SUM and (vector.out_stride_y or vector.out_stride_x):
+    if vector.operation in REDUCTION_OPERATIONS and (vector.out_stride_y or vector.out_stride_x):
         return (
-            "TABLE_SUM has one result in a block: its out_stride_y and out_stride_x are 0, "
+            f"{name} has one result in a block: its out_stride_y and out_stride_x are 0, "
             f"not {vector.out_stride_y} and {vector.out_stride_x}"
         )
     if vector.has_two_sources and vector.b_memory not in SECOND_SOURCE_MEMORIES:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import FLOATING, INTEGER
-from npukit.isa.instructions import Operation
+from npukit.isa.instructions import NORMALIZE_OPERATIONS, SOFTMAX_OPERATIONS, Operation
 
 __all__ = [
     "ADDER_LATENCY",
@@ -16,6 +16,7 @@ __all__ = [
     "PAGE_BYTES",
     "READ_LATENCY",
     "READ_OUTSTANDING",
+    "ROOT_CYCLES",
     "TABLE_LOAD_CYCLES",
     "TOKEN_LIMIT",
     "WRITE_OUTSTANDING",
@@ -39,6 +40,8 @@ TABLE_LOAD_CYCLES = 64
 """Cycles to fill VECTOR's 256-entry table, four entries a cycle."""
 NUMBER_LOAD_CYCLES = 256
 """Cycles to fill VECTOR's table of 256 numbers in binary32, one a cycle."""
+ROOT_CYCLES = 56
+"""Cycles of a word in RECIPROCAL_ROOT, which finds a root digit by digit."""
 
 
 @dataclass(frozen=True)
@@ -164,12 +167,28 @@ class Timing:
         }
         return cycles.get(operation, 0)
 
+    def word_cycles(self, operation: Operation) -> int:
+        """Cycles of a word in an operation of a softmax or a normalisation; 0: it is none."""
+        cycles = {
+            **dict.fromkeys(SOFTMAX_OPERATIONS, self.config.softmax_cycles),
+            **dict.fromkeys(NORMALIZE_OPERATIONS, self.config.normalize_cycles),
+            Operation.RECIPROCAL_ROOT: ROOT_CYCLES,
+        }
+        return cycles.get(operation, 0)
+
     @property
     def softmax_lanes(self) -> int:
         """Elements that VECTOR handles in a cycle of TABLE_SUM and TABLE_DIVIDE; 0: it does not have them."""
         if not self.config.softmax_cycles or self.config.datapath is not INTEGER:
             return 0
         return self.config.array // self.config.softmax_cycles
+
+    @property
+    def normalize_lanes(self) -> int:
+        """Elements that VECTOR handles in a cycle of MOMENTS and NORMALIZE; 0: it does not have them."""
+        if not self.config.normalize_cycles or self.config.datapath is not INTEGER:
+            return 0
+        return self.config.array // self.config.normalize_cycles
 
     @property
     def requantise_passes(self) -> int:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_words, parameter_words
-from npukit.isa.instructions import Instruction, Load, Matrix, Memory, Operation, Store, Vector
+from npukit.isa.instructions import REDUCTION_OPERATIONS, Instruction, Load, Matrix, Memory, Store, Vector
 from numpy.typing import NDArray
 
 __all__ = ["Operand", "bank_depth", "boxes", "dram_operand", "operands"]
@@ -319,7 +319,7 @@ def _vector(config: NpuConfig, vector: Vector) -> tuple[Operand, ...]:
             )
         )
     strides = (vector.out_stride_block, vector.out_stride_y, vector.out_stride_x)
-    if vector.operation is Operation.TABLE_SUM:  # one result in a block
+    if vector.operation in REDUCTION_OPERATIONS:
         grid = (vector.blocks, 1, 1)
     wrap = ring if vector.out_wrap else 0
     parameters = descriptor_words(config, vector) + vector.blocks * parameter_words(config, vector)

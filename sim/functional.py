@@ -17,7 +17,16 @@ from npukit.isa.descriptors import (
     parameter_words,
 )
 from npukit.isa.formats import FLOATING, INTEGER, Datapath
-from npukit.isa.instructions import Instruction, Load, Matrix, Memory, Operation, Store, Vector
+from npukit.isa.instructions import (
+    REDUCTION_OPERATIONS,
+    Instruction,
+    Load,
+    Matrix,
+    Memory,
+    Operation,
+    Store,
+    Vector,
+)
 from npukit.sim.addressing import Operand, bank_depth, boxes, dram_operand, operands
 from npukit.sim.bf16_datapath import Bf16Datapath
 from npukit.sim.int8_datapath import Int8Datapath
@@ -209,14 +218,14 @@ class FunctionalSimulator:
             return
         window = vector.window_height * vector.window_width
         # what cannot be cut: the words of a tile, or all those of a sum
-        rows, columns = (vector.height if operation is Operation.TABLE_SUM else 1), 1
-        if operation in (Operation.TRANSPOSE, Operation.TABLE_SUM):
-            columns = vector.width
+        reduces = operation in REDUCTION_OPERATIONS
+        rows = vector.height if reduces else 1
+        columns = vector.width if reduces or operation is Operation.TRANSPOSE else 1
         counts = (vector.blocks, vector.height // rows, vector.width // columns)
         for box in boxes(counts, max(1, _PIECE // (window * rows * columns * config.array))):
             units = (1, rows, columns)
             read = tuple((first * unit, end * unit) for (first, end), unit in zip(box, units, strict=True))
-            part, target = vector, out.box(box if operation is Operation.TABLE_SUM else read)
+            part, target = vector, out.box(box if reduces else read)
             if target is not out:
                 size = (end - first for first, end in read)
                 part = replace(vector, **dict(zip(("blocks", "height", "width"), size, strict=True)))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import TABLE_ENTRIES, block_parameters, unpack_taps
-from npukit.isa.instructions import Memory, Operation, Vector
+from npukit.isa.instructions import NORMALIZE_OPERATIONS, Memory, Operation, Vector
 from npukit.sim import numerics
 from numpy.typing import NDArray
 
@@ -84,6 +84,8 @@ class Int8Datapath:
                 _numbers(descriptor), b, a.view(np.float32), descriptor["factor"],
                 descriptor["zero_point"], descriptor["low"], descriptor["high"],
             )  # fmt: skip
+        if operation in NORMALIZE_OPERATIONS:
+            return _normalisation(operation, a, b, descriptor)
         return self._two_sources(operation, a, b, descriptor)
 
     def _requantize(
@@ -125,6 +127,17 @@ class Int8Datapath:
             )
             result = np.clip(scaled.astype(np.int64) + descriptor["out_zero_point"], low, high)
         return (result - 128 * descriptor["out_unsigned"]).astype(np.int8)
+
+
+def _normalisation(operation: Operation, a: NDArray, b: NDArray, descriptor: dict) -> NDArray[np.int32]:
+    """What a normalisation over the numbers of a place takes: their moments, a root of these, and the numbers by it."""
+    if operation is Operation.MOMENTS:
+        words = a.reshape(len(a), -1, a.shape[-1])
+        return numerics.moments(words, descriptor["zero_point"], descriptor["missing"])[:, None, None]
+    if operation is Operation.RECIPROCAL_ROOT:
+        epsilon = descriptor["epsilon_high"] << 32 | descriptor["epsilon_low"]
+        return numerics.reciprocal_root(a, descriptor["count"], epsilon, bool(descriptor["centred"]))
+    return numerics.normalize(b, a, descriptor["zero_point"], descriptor["count"], bool(descriptor["centred"]))
 
 
 def _numbers(descriptor: dict) -> NDArray[np.float32]:

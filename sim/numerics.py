@@ -7,8 +7,11 @@ __all__ = [
     "add",
     "add_fixed",
     "fused_multiply_add",
+    "moments",
     "multiply",
     "multiply_by_quantized_multiplier",
+    "normalize",
+    "reciprocal_root",
     "requantize",
     "requantize_fixed",
     "saturate",
@@ -254,3 +257,98 @@ def table_divide(
     quotient = np.where(field == 0, 0, quotient)
     limited = saturate(quotient + zero_point, low, high)
     return np.where((field != 0) & (distance < 0), np.int8(high), limited)
+
+
+_ROOT_BITS = 24
+"""Of a reciprocal root's significand."""
+
+
+def _signed_24(values: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The low 24 bits, with their sign."""
+    return (values.astype(np.int64) << 40) >> 40
+
+
+def moments(words: NDArray[np.int8], zero_point: int, missing: int) -> NDArray[np.int32]:
+    """Sums of numbers and of their squares, modulo 2^32, over words and lanes.
+
+    Args:
+        words: int8[blocks, words, lanes].
+        zero_point: of the numbers.
+        missing: lanes of the last word, from the highest, that do not count.
+
+    Returns:
+        int32[blocks, lanes]: the sum in lane 0, the sum of squares in lane 1, 0 in all others.
+    """
+    blocks, count, lanes = words.shape
+    sums = np.zeros((2, blocks), np.int64)
+    for first in range(0, count, _PIECE):
+        numbers = words[:, first : first + _PIECE].astype(np.int64) - zero_point
+        if first + _PIECE >= count:
+            numbers[:, -1, max(0, lanes - missing) :] = 0
+        sums += numbers.sum((1, 2)), (numbers * numbers).sum((1, 2))
+    result = np.zeros((blocks, lanes), np.int32)
+    result[:, :2] = wrap_int32(sums.T)
+    return result
+
+
+def reciprocal_root(values: NDArray[np.int32], count: int, epsilon: int, centred: bool) -> NDArray[np.int32]:
+    """The reciprocal root of a variance, of moments as `moments` gives them.
+
+    With S the sum, Q the sum of squares as an unsigned number, n the count, e epsilon and
+    W = 2^16 max(0, n Q - S^2) + e (without the mean, W = 2^16 n Q + e), the result is m 2^-s with the largest m below
+    2^24 for which m^2 v <= 2^78. Here W 4^(31 - s) has 64 bits of which the first two are not both 0, and v are its
+    first 32. For W = 0, s is 0.
+
+    Args:
+        values: int32[..., lanes]; S in lane 0 (its low 24 bits), Q in lane 1.
+        count: from 0 to 2^15 - 1.
+        epsilon: from 0 to 2^62 - 1.
+        centred: whether the mean counts.
+
+    Returns:
+        int32[..., lanes]: lane 0 as it is, m + 2^24 s in lane 1, 0 in all others.
+    """
+    total = _signed_24(values[..., 0])
+    squares = values[..., 1].view(np.uint32).astype(np.int64)
+    variance = np.maximum(0, count * squares - total * total * centred)
+    wide = (variance.astype(np.uint64) << np.uint64(16)) + np.uint64(epsilon)
+    shift = np.full(wide.shape, 31, np.int64)
+    for places in (16, 8, 4, 2, 1):
+        small = wide >> np.uint64(64 - 2 * places) == 0
+        wide = np.where(small, wide << np.uint64(2 * places), wide)
+        shift -= np.where(small, places, 0)
+    value = (wide >> np.uint64(32)).astype(np.int64)
+    # digit by digit: rest = (2^78 - root^2 value) / 4^places, after so many places
+    root = np.ones_like(value)
+    rest = (np.int64(1) << 32) - value
+    for _ in range(_ROOT_BITS - 1):
+        rest, product = 4 * rest, 4 * root * value + value
+        fits = rest >= product
+        rest = np.where(fits, rest - product, rest)
+        root = 2 * root + fits
+    # of 0, any root fits
+    root = np.where(value == 0, (1 << _ROOT_BITS) - 1, root)
+    result = np.zeros_like(values)
+    result[..., 0] = values[..., 0]
+    result[..., 1] = root | shift << _ROOT_BITS
+    return result
+
+
+def normalize(
+    numbers: NDArray[np.int8], statistics: NDArray[np.int32], zero_point: int, count: int, centred: bool
+) -> NDArray[np.int32]:
+    """(n x - S) m 2^-s, or n x m 2^-s without the mean, rounded to a whole number, halves up, modulo 2^32.
+
+    Args:
+        numbers: int8[..., lanes]; x is such a number less the zero point.
+        statistics: int32[..., lanes] as `reciprocal_root` gives them: S in lane 0 (its low 24 bits), m + 2^24 s in
+            lane 1.
+        zero_point: of the numbers.
+        count: n.
+        centred: whether the mean counts.
+    """
+    total = _signed_24(statistics[..., :1]) * centred
+    root = statistics[..., 1:2].astype(np.int64) & ((1 << _ROOT_BITS) - 1)
+    shift = statistics[..., 1:2] >> _ROOT_BITS & 31
+    product = ((numbers.astype(np.int64) - zero_point) * count - total) * root
+    return wrap_int32((2 * product >> shift) + 1 >> 1)

@@ -9,7 +9,6 @@ import numpy as np
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_words, parameter_words
 from npukit.isa.instructions import (
-    SOFTMAX_OPERATIONS,
     WHOLE_WORD_OPERATIONS,
     Engine,
     Instruction,
@@ -81,9 +80,8 @@ def stream_cycles(config: NpuConfig, vector: Vector) -> int:
     if vector.operation is Operation.SUM:
         window = vector.window_height * vector.window_width
         return rows * columns * window * timing.requantise_passes
-    if vector.operation in SOFTMAX_OPERATIONS:
-        return rows * columns * config.softmax_cycles
     passes = timing.two_source_passes if vector.has_two_sources else timing.requantise_passes
+    passes = timing.word_cycles(vector.operation) or passes
     if vector.has_two_sources and (vector.a_memory, vector.a_bank) == (vector.b_memory, vector.b_bank):
         passes = max(passes, 2)
     return rows * columns * passes

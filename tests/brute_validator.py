@@ -177,6 +177,9 @@ _ELSEWHERE = {
     Operation.TRANSPOSE: {(ACT, ACT), (ACT, WGT)},
     Operation.TABLE_SUM: {(ACT, ACC)},
     Operation.TABLE_DIVIDE: {(ACC, ACT)},
+    Operation.MOMENTS: {(ACT, ACC)},
+    Operation.RECIPROCAL_ROOT: {(ACC, ACC)},
+    Operation.NORMALIZE: {(ACC, ACC)},
     Operation.SUM: {(ACT, ACT), (ACT, ACC), (ACC, ACT), (ACC, ACC)},
     Operation.FILL: {(ACT, ACT), (ACT, ACC), (ACC, ACT), (ACC, ACC), (ACT, WGT)},
 }
@@ -200,10 +203,10 @@ def _has_mode(config: NpuConfig, one: Instruction) -> bool:
             return False
         if one.operation is Operation.TRANSPOSE and one.width != config.array:
             return False
-        if one.operation is Operation.TABLE_SUM and (one.out_stride_y or one.out_stride_x):
+        if one.operation in (Operation.TABLE_SUM, Operation.MOMENTS) and (one.out_stride_y or one.out_stride_x):
             return False
         adding = (Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED)
-        two = one.operation in (*adding, Operation.TABLE_DIVIDE)
+        two = one.operation in (*adding, Operation.TABLE_DIVIDE, Operation.NORMALIZE)
         if two and one.b_memory is not ACT:
             return False
         if one.operation in (Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED):

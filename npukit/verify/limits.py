@@ -15,6 +15,7 @@ from npukit.isa.descriptors import descriptor_words, operations_of, parameter_wo
 from npukit.isa.instructions import (
     ENGINES,
     OPCODES,
+    REDUCTION_OPERATIONS,
     WINDOW_OPERATIONS,
     End,
     FieldSpec,
@@ -274,7 +275,7 @@ def _count(config: NpuConfig, kind: type[Instruction], spec: FieldSpec, context:
         results = {pair[1] for pair in VECTOR_MEMORIES[operation]}
         most = max(bank_depth(config, memory)[1] for memory in results)
         reason = f"each word is written once, and a bank has {most}"
-        if operation is Operation.TABLE_SUM and name != "blocks":
+        if operation in REDUCTION_OPERATIONS and name != "blocks":
             most, reason = spec.high, ""
         if operation is Operation.TRANSPOSE:
             if name == "width":

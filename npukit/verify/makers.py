@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_words, operations_of, parameter_words
 from npukit.isa.instructions import (
+    REDUCTION_OPERATIONS,
     TWO_SOURCE_OPERATIONS,
     WHOLE_WORD_OPERATIONS,
     WINDOW_OPERATIONS,
@@ -35,6 +36,12 @@ __all__ = ["DramLayout", "InstructionMaker", "Wish"]
 
 _PASSED_ON = frozenset({*WHOLE_WORD_OPERATIONS, Operation.TABLE, Operation.MAX})
 """Operations that pass values on, or choose between them."""
+_FOLLOWS = {
+    Operation.TABLE_DIVIDE: Operation.TABLE_SUM,
+    Operation.RECIPROCAL_ROOT: Operation.MOMENTS,
+    Operation.NORMALIZE: Operation.RECIPROCAL_ROOT,
+}
+"""Operations that take what another one makes."""
 _LARGE = 40
 """A loop that is longer is alone in its instruction."""
 _FARTHEST = 1 << 23
@@ -96,7 +103,7 @@ class InstructionMaker:
         self.loads: list[Load] = []
         self._next_parameters = layout.parameters
         self._previous: Matrix | None = None
-        self._summed: Vector | None = None
+        self._made: dict[Operation, Vector] = {}
 
     def make(self, wish: Wish) -> Instruction | None:
         """An instruction of that kind, or None: then another try may find one."""
@@ -325,7 +332,7 @@ class InstructionMaker:
                 continue
             if any(properties[name] != bool(value) for name, value in wants.items()):
                 continue
-            if one is Operation.TABLE_SUM and {"out_stride_y", "out_stride_x"} & {*given, *wish.turning}:
+            if one in REDUCTION_OPERATIONS and {"out_stride_y", "out_stride_x"} & {*given, *wish.turning}:
                 continue  # they are 0
             if given.get("operation", one) != one:
                 continue
@@ -393,24 +400,26 @@ class InstructionMaker:
         if windowed and window["window_width"] > 4 and not given.keys() & set(grid):
             counts |= {"height": 1, "width": 2}
         cycles = prod(counts.values()) * prod(list(window.values())[:2])
+        cycles *= max(1, Timing(self.config).word_cycles(operation) // self.config.array)
         if cycles > _MOST_CYCLES and max(given.values(), default=0) < 9:
             return None
         fields: dict[str, int] = {"operation": operation, "a_memory": a_memory, "out_memory": out_memory}
         fields |= counts | window
         wraps: dict[str, int] = {}
-        results = counts | {"height": 1, "width": 1} if operation is Operation.TABLE_SUM else counts
+        reduces = operation in REDUCTION_OPERATIONS
+        results = counts | {"height": 1, "width": 1} if reduces else counts
         place = self._result(wish, out_memory, results, fields, wraps)
         if place is None:
             return None
-        if operation is Operation.TABLE_SUM:
+        if reduces:
             fields |= {"out_stride_y": 0, "out_stride_x": 0}
-        summed = self._summed
+        before = self._made.get(_FOLLOWS.get(operation, operation)) if operation in _FOLLOWS and free else None
         if operation is Operation.FILL:
             wraps["a"] = 0
-        elif operation is Operation.TABLE_DIVIDE and free and summed is not None and random.random() < 0.7:
-            # by sums of such a table: few other accumulators are numbers that come near
-            fields |= {"a_bank": summed.out_bank, "a_offset": summed.out_offset}
-            fields |= {"a_stride_block": summed.out_stride_block * (counts["blocks"] <= summed.blocks)}
+        elif before is not None and random.random() < 0.7:
+            # few other accumulators are numbers that come near
+            fields |= {"a_bank": before.out_bank, "a_offset": before.out_offset}
+            fields |= {"a_stride_block": before.out_stride_block * (counts["blocks"] <= before.blocks)}
             wraps["a"] = 0
         elif not self._in_place(wish, "a", a_memory, counts, window, fields, wraps, place) and not self._first_source(
             wish, a_memory, counts, window, fields, wraps
@@ -436,8 +445,8 @@ class InstructionMaker:
         if parameters is None:
             return None
         made = Vector(**fields, parameters=parameters)  # type: ignore[arg-type]
-        if operation is Operation.TABLE_SUM and not made.out_wrap:
-            self._summed = made
+        if operation in _FOLLOWS.values() and not made.out_wrap:
+            self._made[operation] = made
         return made
 
     def _result(

@@ -15,7 +15,7 @@ from npukit.isa.descriptors import (
     encode_descriptor,
     pack_taps,
 )
-from npukit.isa.instructions import SOFTMAX_OPERATIONS, Operation
+from npukit.isa.instructions import NORMALIZE_OPERATIONS, SOFTMAX_OPERATIONS, Operation
 from npukit.verify.values import SPECIAL, random_floats, random_halves
 
 __all__ = ["parameter_image"]
@@ -149,6 +149,8 @@ def _descriptor(
     fields = descriptor_lanes(config, operation)
     if operation in SOFTMAX_OPERATIONS and style != "any":
         wanted = {**_numbers(random, generator, style), **wanted}
+    if operation in NORMALIZE_OPERATIONS and style != "any":
+        wanted = {**_statistics(config, random), **wanted}
     lanes = encode_descriptor(config, operation, {})
     if style == "any":
         lanes = generator.integers(0, 1 << 32, lanes.shape, np.uint32)
@@ -191,6 +193,17 @@ def _numbers(random: Random, generator: np.random.Generator, style: str) -> dict
         bits = np.exp((np.arange(TABLE_ENTRIES) - (TABLE_ENTRIES - 1)) * scale).astype(np.float32).view(np.uint32)
     factor = random.choice([1, 254, 255, 256, random.randrange(1 << 10)])
     return {"factor": factor, **{f"entry_{index}": int(one) for index, one in enumerate(bits)}}
+
+
+def _statistics(config: NpuConfig, random: Random) -> dict[str, int]:
+    """Counts and epsilons of any size, so that now a variance decides and now what is added to it."""
+    epsilon = random.getrandbits(62) >> random.randint(0, 62)
+    return {
+        "missing": random.choice([0, random.randrange(config.array), random.randrange(64)]),
+        "count": random.getrandbits(15) >> random.randrange(15),
+        "epsilon_low": epsilon & 0xFFFFFFFF,
+        "epsilon_high": epsilon >> 32,
+    }
 
 
 def _put(lanes: NDArray[np.uint32], field: LaneField, bits: int) -> None:

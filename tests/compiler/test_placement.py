@@ -54,10 +54,10 @@ def test_a_dequantizer_that_two_stages_read(graphs) -> None:
     graph = graphs.Graph(seed=1, ties=True)
     x = graph.input(SHAPE)
     value = graph.dequantize(x)
-    graph.output(graph.quantize(graph.node("Softmax", [value]), 0.01))
+    graph.output(graph.quantize(graph.node("LpNormalization", [value]), 0.01))
     late = graph.node("Sub", [value, graph.dequantize(first_channel(graph, x))])
     graph.output(graph.quantize(late, 2 * x.scale))
-    session, _ = graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "Softmax", "Sub"}, runs=3)
+    session, _ = graphs.agree(graph.model(), SMALL, stays={*graphs.EDGES, "LpNormalization", "Sub"}, runs=3)
     first, second = host_nodes(session)
     # in each one that is an output's
     assert Counter(first)["DequantizeLinear"] == 2 and Counter(second)["DequantizeLinear"] == 3

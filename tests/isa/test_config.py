@@ -21,6 +21,7 @@ OTHER_VALUES = {
     "fma_fixed": 0,
     "transpose": 0,
     "softmax_cycles": 0,
+    "normalize_cycles": 0,
     "vector_taps": 2,
     "max_window": 5,
     "bus_bytes": 16,
@@ -91,6 +92,9 @@ def test_unknown_preset_lists_those_that_exist() -> None:
         ({"softmax_cycles": 2}, "softmax_cycles must be 0 or a power of two from 4 to array (16), not 2"),
         ({"softmax_cycles": 12}, "softmax_cycles must be 0 or a power of two from 4 to array (16), not 12"),
         ({"softmax_cycles": 32}, "softmax_cycles must be 0 or a power of two from 4 to array (16), not 32"),
+        ({"normalize_cycles": 3}, "normalize_cycles must be 0 or a power of two up to array (16), not 3"),
+        ({"normalize_cycles": 32}, "normalize_cycles must be 0 or a power of two up to array (16), not 32"),
+        ({"normalize_cycles": -1}, "normalize_cycles must be 0 or a power of two up to array (16), not -1"),
         ({"bus_bytes": 2}, "bus_bytes must be a power of two from 4 to 64, not 2"),
         ({"bus_bytes": 24}, "bus_bytes must be a power of two from 4 to 64, not 24"),
         (
@@ -129,7 +133,7 @@ def test_hash_and_difference_see_every_field(name: str) -> None:
 
 def test_hash_is_stable() -> None:
     # a changed hash makes every compiled program and every bitstream unusable: change it knowingly
-    assert NpuConfig().hash == 0xDE0AEE46ADAD3D54
+    assert NpuConfig().hash == 0x63F107AA85E41678
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -20,7 +20,14 @@ from npukit.isa.descriptors import (
     tap_words,
     unpack_taps,
 )
-from npukit.isa.instructions import SOFTMAX_OPERATIONS, InstructionError, Memory, Operation, Vector
+from npukit.isa.instructions import (
+    NORMALIZE_OPERATIONS,
+    SOFTMAX_OPERATIONS,
+    InstructionError,
+    Memory,
+    Operation,
+    Vector,
+)
 
 ARRAYS = (4, 8, 16, 32, 64)
 BF16_OPERATIONS = {
@@ -120,6 +127,13 @@ def test_without_a_softmax() -> None:
     assert set(operations_of(config_of(16))) - set(operations_of(config)) == SOFTMAX_OPERATIONS
     with pytest.raises(InstructionError, match="operation TABLE_SUM is not there with softmax_cycles = 0"):
         descriptor_lanes(config, Operation.TABLE_SUM)
+
+
+def test_without_a_normalisation() -> None:
+    config = replace(config_of(16), normalize_cycles=0)
+    assert set(operations_of(config_of(16))) - set(operations_of(config)) == NORMALIZE_OPERATIONS
+    with pytest.raises(InstructionError, match="operation MOMENTS is not there with normalize_cycles = 0"):
+        descriptor_lanes(config, Operation.MOMENTS)
 
 
 @pytest.mark.parametrize("array", ARRAYS)

@@ -22,16 +22,21 @@ PAIRS = {
     Operation.TRANSPOSE: {(ACT, ACT), (ACT, WGT)},
     Operation.TABLE_SUM: {(ACT, ACC)},
     Operation.TABLE_DIVIDE: {(ACC, ACT)},
+    Operation.MOMENTS: {(ACT, ACC)},
+    Operation.RECIPROCAL_ROOT: {(ACC, ACC)},
+    Operation.NORMALIZE: {(ACC, ACC)},
 }
 INT8_ALONE = {
     Operation.REQUANTIZE_FIXED, Operation.ADD_FIXED, Operation.MULTIPLY_FIXED, Operation.DEPTHWISE_FIXED,
-    Operation.TABLE, Operation.TABLE_SUM, Operation.TABLE_DIVIDE,
+    Operation.TABLE, Operation.TABLE_SUM, Operation.TABLE_DIVIDE, Operation.MOMENTS, Operation.RECIPROCAL_ROOT,
+    Operation.NORMALIZE,
 }  # fmt: skip
 
 
-PLAIN = replace(INT8, fma_fixed=0, transpose=0, softmax_cycles=0)
+PLAIN = replace(INT8, fma_fixed=0, transpose=0, softmax_cycles=0, normalize_cycles=0)
 LEFT_OUT = {
     Operation.ADD_FIXED, Operation.MULTIPLY_FIXED, Operation.TRANSPOSE, Operation.TABLE_SUM, Operation.TABLE_DIVIDE,
+    Operation.MOMENTS, Operation.RECIPROCAL_ROOT, Operation.NORMALIZE,
 }  # fmt: skip
 
 
@@ -78,6 +83,7 @@ def test_second_sources() -> None:
         (Vector(operation=Operation.TABLE_SUM, out_memory=ACC, out_stride_block=3, height=3), None),
         (Vector(operation=Operation.TABLE_SUM, out_memory=ACC, out_stride_y=1), "are 0, not 1 and 0"),
         (Vector(operation=Operation.TABLE_SUM, out_memory=ACC, out_stride_x=-1), "are 0, not 0 and -1"),
+        (Vector(operation=Operation.MOMENTS, out_memory=ACC, out_stride_y=2), "MOMENTS has one result in a block"),
         (End(signal=1), "END takes and gives no tokens, and does not drain"),
         (End(wait=1), "END takes and gives no tokens, and does not drain"),
         (End(drain=1), "END takes and gives no tokens, and does not drain"),

@@ -1,11 +1,13 @@
 """Scalar arithmetic in whole numbers and fractions, written without a look at `sim/numerics.py`."""
 
+import math
 from fractions import Fraction
 
 __all__ = [
     "any_exponent",
     "fused_multiply_add",
     "multiply_by_quantized_multiplier",
+    "reciprocal_root",
     "requantize",
     "requantize_integer",
     "rounding_divide_by_pot",
@@ -122,3 +124,13 @@ def multiply_by_quantized_multiplier(value: int, multiplier: int, shift: int) ->
     left, right = (0, -shift % 32) if shift < 0 else (shift % 32, 0)
     scaled = saturating_rounding_doubling_high_mul(to_int32(value << left), multiplier)
     return rounding_divide_by_pot(scaled, right)
+
+
+def reciprocal_root(total: int, squares: int, count: int, epsilon: int, centred: bool) -> tuple[int, int]:
+    """(m, s) of RECIPROCAL_ROOT, with whole numbers of any size."""
+    total = (total + (1 << 23)) % (1 << 24) - (1 << 23)
+    wide = (max(0, count * (squares % (1 << 32)) - centred * total**2) << 16) + epsilon
+    if wide == 0:
+        return (1 << 24) - 1, 0
+    pairs = (64 - wide.bit_length()) // 2
+    return min((1 << 24) - 1, math.isqrt((1 << 78) // (wide << 2 * pairs >> 32))), 31 - pairs

@@ -120,9 +120,12 @@ def _stream(config: NpuConfig, vector: Vector) -> int:
     turning = vector.operation is Operation.TRANSPOSE
     plain = vector.operation in (Operation.COPY, Operation.CONVERT, Operation.FILL, Operation.PART) or turning
     passes = 1 if plain else config.array // lanes
-    numbers = vector.operation in (Operation.TABLE_SUM, Operation.TABLE_DIVIDE)
-    if numbers:
+    if vector.operation in (Operation.TABLE_SUM, Operation.TABLE_DIVIDE):
         passes = config.softmax_cycles
+    if vector.operation in (Operation.MOMENTS, Operation.NORMALIZE):
+        passes = config.normalize_cycles
+    if vector.operation is Operation.RECIPROCAL_ROOT:
+        passes = 56
     if vector.is_window and config.dtype == "bf16":
         return _swept(config, vector, passes)
     cycles = config.array if turning else 0
@@ -136,7 +139,7 @@ def _stream(config: NpuConfig, vector: Vector) -> int:
                     groups = len(range(0, vector.window_width, config.vector_taps))
                     cycles += new + groups * passes - 1
             else:
-                one_port = not numbers and (vector.a_memory, vector.a_bank) == (vector.b_memory, vector.b_bank)
+                one_port = (vector.a_memory, vector.a_bank) == (vector.b_memory, vector.b_bank)
                 cycles += max(passes, 2 if vector.has_two_sources and one_port else 1)
     return cycles
 

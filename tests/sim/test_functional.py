@@ -256,6 +256,7 @@ def test_accumulators_wrap() -> None:
 
 TWO = (
     Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED, Operation.TABLE_DIVIDE,
+    Operation.NORMALIZE,
 )  # fmt: skip
 WINDOWS = (Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED)
 MEMORIES = {
@@ -269,6 +270,9 @@ MEMORIES = {
     Operation.TRANSPOSE: [(Memory.ACT, Memory.ACT), (Memory.ACT, Memory.WGT)],
     Operation.TABLE_SUM: [(Memory.ACT, Memory.ACC)],
     Operation.TABLE_DIVIDE: [(Memory.ACC, Memory.ACT)],
+    Operation.MOMENTS: [(Memory.ACT, Memory.ACC)],
+    Operation.RECIPROCAL_ROOT: [(Memory.ACC, Memory.ACC)],
+    Operation.NORMALIZE: [(Memory.ACC, Memory.ACC)],
 }
 CASES = [(one, *pair) for one in Operation for pair in MEMORIES.get(one, [(Memory.ACT, Memory.ACT)])]
 
@@ -290,6 +294,10 @@ def random_descriptor(machine: Machine, operation: Operation) -> dict[str, Any]:
             values[field.name] = int(random.integers(-(2**31), 2**31))
         elif not field.signed:
             values[field.name] = int(random.integers(1 << field.width))
+            if field.name == "missing":
+                values[field.name] %= machine.config.array + 1
+            if field.name.startswith("epsilon"):
+                values[field.name] >>= int(random.integers(32))
         else:
             values[field.name] = int(random.integers(-128, 128))
     if "low" in values:
@@ -342,6 +350,12 @@ class Elements:
             x, lane = lane, x
         if operation is Operation.TABLE_SUM:
             return self.table_sum(block, lane)
+        if operation is Operation.MOMENTS:
+            return self.moment(block, lane) if lane < 2 else 0
+        if operation is Operation.RECIPROCAL_ROOT:
+            return self.root(block, y, x, lane) if lane < 2 else 0
+        if operation is Operation.NORMALIZE:
+            return self.normalized(block, y, x, lane)
         a = self.plain("a", block, y, x, lane)
         if operation is Operation.TABLE_DIVIDE:
             return self.table_divide(a, self.plain("b", block, y, x, lane))
@@ -374,6 +388,33 @@ class Elements:
             return high
         exact = Fraction(entry) * values["factor"] / (significand * Fraction(2) ** (exponent - 150))
         return min(high, max(low, round(exact) + values["zero_point"]))
+
+    def moment(self, block: int, power: int) -> int:
+        """The sum, or that of squares, of all lanes that count."""
+        vector, lanes = self.vector, self.machine.config.array
+        total = 0
+        for y, x, lane in product(range(vector.height), range(vector.width), range(lanes)):
+            last = y == vector.height - 1 and x == vector.width - 1
+            if not last or lane < lanes - self.values["missing"]:
+                total += (self.plain("a", block, y, x, lane) - self.values["zero_point"]) ** (power + 1)
+        return self.oracles.to_int32(total)
+
+    def root(self, block: int, y: int, x: int, lane: int) -> int:
+        values, total = self.values, self.plain("a", block, y, x, 0)
+        if lane == 0:
+            return total
+        epsilon = values["epsilon_high"] << 32 | values["epsilon_low"]
+        squares = self.plain("a", block, y, x, 1)
+        root, shift = self.oracles.reciprocal_root(total, squares, values["count"], epsilon, bool(values["centred"]))
+        return root | shift << 24
+
+    def normalized(self, block: int, y: int, x: int, lane: int) -> int:
+        values = self.values
+        total, statistic = (self.plain("a", block, y, x, one) for one in (0, 1))
+        total = ((total + (1 << 23)) % (1 << 24) - (1 << 23)) * values["centred"]
+        number = self.plain("b", block, y, x, lane) - values["zero_point"]
+        exact = Fraction((values["count"] * number - total) * (statistic % (1 << 24)), 1 << (statistic >> 24 & 31))
+        return self.oracles.to_int32(math.floor(exact + Fraction(1, 2)))
 
     def plain(self, side: str, block: int, y: int, x: int, lane: int) -> int:
         vector = self.vector
@@ -441,7 +482,7 @@ class Elements:
 
 def random_vector(machine: Machine, operation: Operation, a_memory: Memory, out_memory: Memory, ring: bool) -> Vector:
     columns = machine.config.array if operation is Operation.TRANSPOSE else 0
-    one_result = operation is Operation.TABLE_SUM
+    one_result = operation in (Operation.TABLE_SUM, Operation.MOMENTS)
     grid = [machine.count(2), machine.count(3), columns or machine.count(3)]
     while ring and np.prod(grid) > 12:
         grid = [machine.count(2), machine.count(3), columns or machine.count(3)]

@@ -170,6 +170,9 @@ COPY = Vector(operation=Operation.COPY, width=6)
         (replace(COPY, operation=Operation.TABLE), 64),
         (replace(COPY, operation=Operation.TABLE_SUM), 256),
         (replace(COPY, operation=Operation.TABLE_DIVIDE, b_bank=1), 256 + 1),
+        (replace(COPY, operation=Operation.MOMENTS), 1),
+        (replace(COPY, operation=Operation.RECIPROCAL_ROOT), 1),
+        (replace(COPY, operation=Operation.NORMALIZE, b_bank=1), 1),
         (replace(COPY, operation=Operation.SUM), 1),
         (replace(COPY, operation=Operation.SUM, out_memory=Memory.ACC), 0),
     ],
@@ -207,6 +210,9 @@ def test_vector_parameters_of_further_blocks() -> None:
         ({"operation": Operation.TABLE}, 12 * 4),
         ({"operation": Operation.TABLE_SUM}, 12 * 8),
         ({"operation": Operation.TABLE_DIVIDE}, 12 * 8),
+        ({"operation": Operation.MOMENTS}, 12 * 2),
+        ({"operation": Operation.RECIPROCAL_ROOT}, 12 * 56),
+        ({"operation": Operation.NORMALIZE, "a_memory": Memory.ACC}, 12 * 2),
         ({"operation": Operation.ADD, "b_bank": 1}, 12 * 2),
         ({"operation": Operation.MULTIPLY_FIXED, "b_bank": 1}, 12 * 2),
         ({"operation": Operation.MAX, "window_height": 2, "window_width": 3}, 3 * 2 * (3 + 3 * 1 + 4 * 3)),
@@ -215,7 +221,7 @@ def test_vector_parameters_of_further_blocks() -> None:
     ],
 )
 def test_stream_cycles_of_few_lanes(fields: dict[str, Any], cycles: int) -> None:
-    config = NpuConfig(array=16, vector_lanes=4, fma_lanes=8, softmax_cycles=8)
+    config = NpuConfig(array=16, vector_lanes=4, fma_lanes=8, softmax_cycles=8, normalize_cycles=2)
     assert stream_cycles(config, Vector(height=3, width=4, **fields)) == cycles
 
 
