@@ -45,6 +45,7 @@ __all__ = [
     "elementwise_constant",
     "elementwise_descriptor",
     "lookup_table",
+    "machine_limits",
     "product_multiplier",
     "product_parameters",
     "requantize_descriptor",
@@ -96,7 +97,7 @@ def ratio(above: Iterable[NDArray | float], below: Iterable[float]) -> NDArray[n
     return found
 
 
-def _machine_limits(tensor: Tensor, limits: Limits) -> dict[str, float]:
+def machine_limits(tensor: Tensor, limits: Limits) -> dict[str, float]:
     """Of a result as the machine holds it."""
     if tensor.format.floating:
         low, high = limits or (-np.inf, np.inf)
@@ -136,7 +137,7 @@ def requantize_descriptor(
 ) -> dict[str, Any]:
     """REQUANTIZE's fields, or DEPTHWISE's."""
     y = graph.tensor(operation.output)
-    limits = _machine_limits(y, operation.limits)
+    limits = machine_limits(y, operation.limits)
     return limits if y.format.floating else {"zero_point": zero_point(y), **limits}
 
 
@@ -219,7 +220,7 @@ def softmax_descriptor(graph: Graph, operation: Softmax) -> dict[str, Any]:
     shift = max(0.0, float(np.float32(log(most))) - _RESERVE) / scale
     exponents = [(index - (TABLE_ENTRIES - 1) + shift) * scale for index in range(TABLE_ENTRIES)]
     entries = {f"entry_{index}": np.float32(exp(one)) for index, one in enumerate(exponents)}
-    return {**entries, "factor": int(factor), "zero_point": zero_point(y), **_machine_limits(y, None)}
+    return {**entries, "factor": int(factor), "zero_point": zero_point(y), **machine_limits(y, None)}
 
 
 # ---- two sources
@@ -234,7 +235,7 @@ def elementwise_descriptor(graph: Graph, operation: Elementwise) -> tuple[Operat
     code = {Add: Operation.ADD, Multiply: Operation.MULTIPLY}[type(operation)]
     a, b, y = (graph.tensor(name) for name in (operation.left, operation.right, operation.output))
     if y.format.floating:
-        return code, _machine_limits(y, operation.limits)
+        return code, machine_limits(y, operation.limits)
     values: dict[str, Any] = {}
     if isinstance(operation, Add):
         ra, rb = (np.float32(ratio((side.scale,), (y.scale,))) for side in (a, b))
@@ -308,7 +309,7 @@ def sum_descriptor(
         Refused: for scales that make no multiplier.
     """
     x, y = graph.tensor(operation.input), graph.tensor(operation.output)
-    limits = _machine_limits(y, operation.limits)
+    limits = machine_limits(y, operation.limits)
     if y.format.floating:
         return {**limits, "multiplier": np.float32(1) / np.float32(count)}
     multiplier = np.float32(ratio((x.scale,), (y.scale, count)))

@@ -32,6 +32,7 @@ from npukit.compiler.ir.operations import (
     MatrixProduct,
     MaxPool,
     Multiply,
+    Normalization,
     Pad,
     Rearrange,
     Repeat,
@@ -45,11 +46,13 @@ from npukit.compiler.ir.operations import (
 from npukit.compiler.ir.rearrange import loops_of, moves_nothing
 from npukit.compiler.ir.tensor import Tensor, view_axes
 from npukit.compiler.limits import MAX_COLUMN_STRIDE, MAX_COLUMNS, MAX_PAD, MAX_ROWS, MAX_STEP, MAX_STRIDE
+from npukit.compiler.normalization import normalization_descriptors, normalization_parameters
 from npukit.compiler.tiling import (
     average_window,
     depthwise_blocks,
     elementwise_words,
     kernel_problem,
+    normalization_places,
     softmax_loops,
     softmax_tile_words,
     softmax_words,
@@ -212,6 +215,21 @@ def _softmax(config: NpuConfig, graph: Graph, operation: Softmax) -> None:
             "use a configuration with a larger par_depth"
         )
     softmax_descriptor(graph, operation)
+
+
+def _normalization(config: NpuConfig, graph: Graph, operation: Normalization) -> None:
+    if not config.normalize_cycles:
+        raise Refused("a normalisation takes operations that are not there with normalize_cycles = 0")
+    channels = graph.tensor(operation.input).view[1]
+    if -(-channels // config.array) > MAX_ROWS:
+        raise Refused(f"{channels} numbers are normalised together; {MAX_ROWS * config.array} are supported")
+    if not normalization_places(config, channels):
+        raise Refused(
+            f"{channels} numbers are normalised together, with {softmax_tile_words(config)} words of a tile: "
+            "use a configuration with a larger act_depth"
+        )
+    normalization_descriptors(graph, operation, config.array)
+    normalization_parameters(graph, operation)
 
 
 def _elementwise(config: NpuConfig, graph: Graph, operation: Elementwise) -> None:
@@ -427,6 +445,7 @@ LEGALITY: Mapping[type[TensorOperation], Callable[[NpuConfig, Graph, Any], None]
     FullyConnected: _fully_connected,
     MatrixProduct: _matrix_product,
     Softmax: _softmax,
+    Normalization: _normalization,
     TransposedConvolution: _transposed_convolution,
     Dilate: _repeat,
     Add: _elementwise,

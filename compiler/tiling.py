@@ -39,6 +39,7 @@ __all__ = [
     "depthwise_blocks",
     "elementwise_words",
     "kernel_problem",
+    "normalization_places",
     "parts",
     "softmax_loops",
     "softmax_tile_words",
@@ -124,6 +125,13 @@ def softmax_loops(numbers: int) -> tuple[int, int] | None:
 def softmax_tile_words(config: NpuConfig) -> int:
     """Words of a tile that is turned around and back, with what is found in between, beside the next one."""
     return config.act_depth * min(config.act_banks, 8) // 8
+
+
+def normalization_places(config: NpuConfig, channels: int) -> int:
+    """Places whose channels are normalised at once: with a tile's words, and a fourth of the accumulators, for their
+    statistics and what becomes of a channel block."""
+    blocks = -(-channels // config.array)
+    return min(softmax_tile_words(config) // blocks, config.acc_depth, config.acc_depth * config.acc_banks // 4)
 
 
 def softmax_words(config: NpuConfig) -> int:

@@ -22,6 +22,7 @@ from npukit.compiler.ir.operations import (
     MatrixProduct,
     MaxPool,
     Multiply,
+    Normalization,
     Pad,
     Rearrange,
     Reinterpret,
@@ -29,6 +30,7 @@ from npukit.compiler.ir.operations import (
     Reshape,
     Rounding,
     Slice,
+    Softmax,
     SourceNode,
     TensorOperation,
     TransposedConvolution,
@@ -71,7 +73,7 @@ class _Maker:
             self._global_average, self._flatten, self._rearrange,
         ]  # fmt: skip
         if not self.floating:
-            makers += [self._lookup, self._reinterpret]
+            makers += [self._lookup, self._reinterpret, self._softmax, self._normalization]
         for _ in range(self.random.randint(1, 12)):
             make: Callable[[Tensor], None] = self.random.choice(makers)
             images = [one for one in self.tensors.values() if len(one.shape) == 4 and one.channel_axis == 1]
@@ -228,6 +230,19 @@ class _Maker:
     def _lookup(self, x: Tensor) -> None:
         y = self._activation(x.shape)
         self._add(Lookup, y, input=x.name, table=self._table(y))
+
+    def _softmax(self, x: Tensor) -> None:
+        y = self._activation(x.shape, x)
+        self.tensors[y.name] = replace(y, quantization=self._quantization(y.format))
+        self._add(Softmax, y, input=x.name)
+
+    def _normalization(self, x: Tensor) -> None:
+        scale, bias = (self._constant(x.shape[1:2], FLOAT32) for _ in range(2))
+        self._add(
+            Normalization, self._activation(x.shape), input=x.name, scale=scale,
+            bias=self.random.choice([bias, None]), epsilon=self.random.choice([0.0, 1e-5, 0.1]),
+            centred=self.random.random() < 0.5,
+        )  # fmt: skip
 
     def _reinterpret(self, x: Tensor) -> None:
         y = Tensor(self._name(), x.shape, x.format, self._quantization(x.format))

@@ -24,6 +24,7 @@ __all__ = [
     "MatrixProduct",
     "MaxPool",
     "Multiply",
+    "Normalization",
     "Pad",
     "Rearrange",
     "Reinterpret",
@@ -269,6 +270,27 @@ class Softmax(TensorOperation):
 
     input: str = operand()
     rounding: Rounding = Rounding.ONNXRUNTIME
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normalization(TensorOperation):
+    """What a place's channels hold, less its mean, over the root of its variance; then scaled and shifted.
+
+    Attributes:
+        input: of the result's shape and channels.
+        scale: [channels].
+        bias: [channels], or None.
+        epsilon: that is added to the variance.
+        centred: whether the mean is subtracted; else the variance is the mean of squares.
+    """
+
+    mnemonic = "normalization"
+
+    input: str = operand()
+    scale: str = operand()
+    bias: str | None = operand(optional=True)
+    epsilon: float
+    centred: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

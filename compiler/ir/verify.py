@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
-from math import inf, prod
+from math import inf, isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from npukit.compiler.ir.operations import (
     MatrixProduct,
     MaxPool,
     Multiply,
+    Normalization,
     Pad,
     Rearrange,
     Reinterpret,
@@ -307,6 +308,18 @@ def _softmax(graph: Graph, operation: Softmax) -> None:
     _check(not x.format.floating and x.format is y.format, f"{x.format.name} becomes {y.format.name}")
 
 
+def _normalization(graph: Graph, operation: Normalization) -> None:
+    x, y = _same(graph, operation.input, operation.output)
+    _check(not x.format.floating and not y.format.floating, f"{x.format.name} becomes {y.format.name}")
+    for name in operation.operands[1:]:
+        tensor = graph.tensor(name)
+        _check(
+            name in graph.constants and tensor.format is FLOAT32 and tensor.shape == (y.view[1],),
+            f"{name} is {tensor.format.name} of {list(tensor.shape)}, for {y.view[1]} channels",
+        )
+    _check(isfinite(operation.epsilon) and operation.epsilon >= 0, f"an epsilon of {operation.epsilon}")
+
+
 def _elementwise(graph: Graph, operation: Elementwise) -> None:
     y = _activation(graph, operation.output)
     shapes = []
@@ -439,6 +452,7 @@ _FORMS: dict[type[TensorOperation], Callable[[Graph, Any], None]] = {
     FullyConnected: _fully_connected,
     MatrixProduct: _matrix_product,
     Softmax: _softmax,
+    Normalization: _normalization,
     Add: _elementwise,
     Multiply: _elementwise,
     Clamp: _clamp,

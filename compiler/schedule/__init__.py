@@ -15,6 +15,7 @@ from npukit.compiler.ir.operations import (
     MatrixProduct,
     MaxPool,
     Multiply,
+    Normalization,
     Pad,
     Rearrange,
     Repeat,
@@ -33,6 +34,7 @@ from npukit.compiler.schedule.movement import (
     schedule_repeat,
     schedule_slice,
 )
+from npukit.compiler.schedule.normalization import schedule_normalization
 from npukit.compiler.schedule.product import schedule_product
 from npukit.compiler.schedule.rearrange import schedule_rearrange
 from npukit.compiler.schedule.softmax import schedule_softmax
@@ -48,6 +50,7 @@ SCHEDULERS: Mapping[type[TensorOperation], Callable[[Builder, Any], None]] = {
     Lookup: schedule_lookup,
     MatrixProduct: schedule_product,
     Softmax: schedule_softmax,
+    Normalization: schedule_normalization,
     MaxPool: schedule_maxpool,
     AveragePool: schedule_average,
     GlobalAveragePool: schedule_global_average,

@@ -223,6 +223,11 @@ def comparison_text(comparison: Comparison) -> str:
     if isinstance(comparison, FloatComparison):
         name, error = comparison.worst
         text += f"\nlargest difference from ONNX Runtime's fp32: {100 * error:.2f} % of the range, in {name}"
+    if comparison.defined:
+        text += f"\n{len(comparison.defined)} of these are normalisations, held to their definition in docs/numerics.md"
+        if not comparison.mismatches:
+            near = sum(comparison.defined.values())
+            text += f"; in ONNX Runtime's float, {near} of their elements are one step apart, and none is more"
     first = comparison.first_mismatch
     if first is not None:
         text += (

@@ -150,6 +150,22 @@ def test_softmax(graphs, channels: int) -> None:
     assert rtl.profile.counters == sim.profile.counters
 
 
+@pytest.mark.parametrize("channels", [7, 52])
+def test_normalization(graphs, channels: int) -> None:
+    graph = graphs.Graph(seed=channels)
+    x = graph.input((9, channels), 0.05, integer=True)
+    constants = [graph.constant(np.linspace(one, 1.5, channels, dtype=np.float32)) for one in (0.5, -1.0)]
+    normal = graph.node("LayerNormalization", [graph.dequantize(x), *constants])
+    graph.output(graph.quantize(normal, 0.03), integer=True)
+    model = graph.model()
+    inputs = graphs.inputs_of(model, 1)
+    sim, rtl = Session(model, CONFIG), Session(model, CONFIG, "rtl")
+    for expected, actual in zip(sim.run(inputs).values(), rtl.run(inputs).values(), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    assert len(sim.programs) == 1 and len(np.unique(expected)) > 5
+    assert rtl.profile.counters == sim.profile.counters
+
+
 @pytest.mark.parametrize("seed", [20, None], ids=["fixed", "fresh"])
 def test_random_programs(seed: int | None) -> None:
     seed = Random().getrandbits(32) if seed is None else seed

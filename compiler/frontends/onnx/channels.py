@@ -11,11 +11,13 @@ from math import prod
 import onnx_ir as ir
 from npukit.compiler.frontends.onnx.functions import MORE_INPUTS, ONE_INPUT
 
-__all__ = ["assign_channel_axes", "channel_axis", "reduced_axes"]
+__all__ = ["NORMALIZING", "assign_channel_axes", "channel_axis", "reduced_axes"]
 
 _KEY = "npukit.channel_axis"
 _DEFAULT = 1
 
+NORMALIZING = ("LayerNormalization", "RMSNormalization")
+"""Operators that normalise what lies along the last dimensions."""
 _OF_IMAGES = frozenset(
     "AveragePool BatchNormalization Conv ConvInteger ConvTranspose DepthToSpace GlobalAveragePool GlobalMaxPool "
     "InstanceNormalization LRN LpPool MaxPool QLinearAveragePool QLinearConv QLinearGlobalAveragePool Resize "
@@ -27,6 +29,7 @@ _WEIGHTS = {"QGemm": 3, "QLinearMatMul": 3}
 _OF_ELEMENTS = (
     ONE_INPUT
     | MORE_INPUTS
+    | frozenset(NORMALIZING)
     | frozenset(
         "DequantizeLinear QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QLinearSoftmax QuantizeLinear "
         "Softmax".split()
@@ -108,10 +111,12 @@ def _wanted(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
 
 
 def _where_unknown(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
-    """What a product of two activations wants of the second, and a softmax of what it makes, where nothing else is
-    known of it."""
+    """What a product of two activations wants of the second, and a softmax or a normalisation of what it makes, where
+    nothing else is known of it."""
     if node.op_type in ("Softmax", "QLinearSoftmax") and (shape := _shape(node.outputs[0])):
         yield node.outputs[0], node.attributes.get_int("axis", -1) % len(shape)
+    if node.op_type in NORMALIZING and (shape := _shape(node.outputs[0])):
+        yield node.outputs[0], len(shape) - 1
     value = node.inputs[_WEIGHTS.get(node.op_type, 1)] if node.op_type in _OF_ROWS else None
     if value is not None and not _is_constant(value) and _shape(value):
         yield value, len(_shape(value)) - 1

@@ -39,6 +39,11 @@ LINES = {
         f'input "x": int8[2, 3, 4] {Q} channels 2\ninput "z": int8[4, 7] {Q}\n'
         f'"y" = matrix_product(left="x", right="z"): int8[2, 3, 7] {Q} channels 2 from "MatMul" "n"'
     ),
+    "softmax": f'input "x": int8[3, 4] {Q}\n"y" = softmax(input="x"): int8[3, 4] {Q} from "Softmax" "n"',
+    "normalization": (
+        f'input "x": int8[3, 4] {Q}\nconstant "s": float32[4]\nconstant "b": float32[4]\n'
+        f'"y" = normalization(input="x", scale="s", bias="b") {{"epsilon": 0.5}}: uint8[3, 4] {Q} from "N" "n"'
+    ),
     "add": (
         f'input "x": int8[1, 4, 5, 5] {Q}\nconstant "c": uint8[4, 1, 1] {Q}\n'
         f'"y" = add(left="x", right="c"): int8[1, 4, 5, 5] {Q} from "Add" "n"'
@@ -146,6 +151,12 @@ def test_what_holds(name: str) -> None:
         ("matrix_product", "int8[4, 7]", "int8[5, 4, 7]", "make no"),
         ("matrix_product", "int8[2, 3, 7]", "int8[2, 4, 7]", "make no"),
         ("matrix_product", f"int8[2, 3, 4] {Q} channels 2", f"int8[2, 3, 4] {Q}", r"along the axes \[-2, -1, -1\]"),
+        ("softmax", "int8[3, 4]", "int8[3, 5]", r"becomes \[3, 4\], of"),
+        ("softmax", f"int8[3, 4] {Q} from", f"uint8[3, 4] {Q} from", "int8 becomes uint8"),
+        ("normalization", "uint8[3, 4]", "uint8[4, 3]", r"\[3, 4\], of \[.*\], becomes \[4, 3\]"),
+        ("normalization", '"s": float32[4]', '"s": float32[3]', r"s is float32 of \[3\], for 4 channels"),
+        ("normalization", '"b": float32[4]', '"b": int32[4]', r"b is int32 of \[4\], for 4 channels"),
+        ("normalization", '"epsilon": 0.5', '"epsilon": -0.5', "an epsilon of -0.5"),
         ("add", "uint8[4, 1, 1]", "uint8[3, 1, 1]", "make no"),
         ("add", f"uint8[4, 1, 1] {Q}", "float32[4, 1, 1]", "constant c is float32"),
         ("lookup", "uint8[256]", "uint8[255]", "its table t is uint8"),

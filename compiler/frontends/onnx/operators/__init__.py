@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 from npukit.compiler.errors import Refused
+from npukit.compiler.frontends.onnx.channels import NORMALIZING
 from npukit.compiler.frontends.onnx.functions import ADDED, DYNAMIC
 from npukit.compiler.frontends.onnx.operators.base import Context, Match, used_values
 from npukit.compiler.frontends.onnx.operators.binary import match_add, match_limits, match_mul
@@ -22,6 +23,7 @@ from npukit.compiler.frontends.onnx.operators.movement import (
     match_slice,
     match_split,
 )
+from npukit.compiler.frontends.onnx.operators.normalization import match_normalization
 from npukit.compiler.frontends.onnx.operators.pool import match_average, match_global_average, match_maxpool
 from npukit.compiler.frontends.onnx.operators.rearrange import REARRANGING, match_rearrange
 from npukit.compiler.frontends.onnx.operators.reduce import match_maximum, match_mean
@@ -52,6 +54,7 @@ MATCHERS: dict[str, Callable[[Context, ir.Node], Match]] = {
     "Slice": match_slice,
     "Split": match_split,
     "Softmax": match_softmax,
+    **dict.fromkeys(NORMALIZING, match_normalization),
     "Resize": match_resize,
     "Upsample": match_resize,
     **dict.fromkeys(REARRANGING, match_rearrange),
@@ -61,7 +64,7 @@ _WITHOUT_SCALES = (
     "it is quantised while it runs, with scales that are not known before: of such models, MatMulInteger and "
     "ConvInteger run; npukit quantize of the float model gives all of it constant scales"
 )
-_OF_INTEGERS = DYNAMIC | {"Softmax"}
+_OF_INTEGERS = DYNAMIC | {"Softmax", *NORMALIZING}
 """Operators that are not there in bf16."""
 _FLOAT_NAMES = ", ".join(sorted({*MATCHERS, "Clip", "Relu"} - _OF_INTEGERS))
 
