@@ -1,10 +1,11 @@
 """fuse: which operations are computed together, part by part, so that what is between them never leaves the chip.
 
-An addition, a product of two tensors, or a table, with the convolution whose result it takes. A convolution with the
-depthwise convolution or the maximum that reads it, and often with the 1x1 convolution that follows: the blocks of
-MobileNets.
+Additions, products of two tensors, and tables, one after the other, with the convolution whose result they take. A
+convolution with the depthwise convolution or the maximum that reads it, and often with the 1x1 convolution that
+follows: the blocks of MobileNets.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -41,7 +42,7 @@ class FusePass(Pass[Graph, Graph]):
         followers = _followers(graph)
         chains = _chains(self.config, graph, followers)
         groups = []
-        taken = {number for chain in chains.values() for number in (chain.window, chain.product)}
+        taken = {number for chain in chains.values() for number in (chain.window, chain.product)} | {*followers.values()}
         for number in range(len(graph.operations)):
             chain = chains.get(number)
             if number in taken or chain is None and number not in followers:
@@ -49,7 +50,7 @@ class FusePass(Pass[Graph, Graph]):
             members = [number] if chain is None else [number, chain.window]
             if chain is not None and chain.product is not None:
                 members.append(chain.product)
-            if members[-1] in followers:
+            while members[-1] in followers:
                 members.append(followers[members[-1]])
             groups.append(tuple(graph.operations[one].output for one in members))
         return replace(graph, groups=tuple(groups))
@@ -62,30 +63,36 @@ class FusePass(Pass[Graph, Graph]):
 def _followers(graph: Graph) -> dict[int, int]:
     """Number of an operation -> number of the one that takes its result at once, and alone.
 
-    An addition, or a product of two tensors, follows a convolution, the later one of its two sources' layers; a table
-    follows that, a depthwise convolution, or a maximum.
+    Additions and products, of two tensors or with a constant, follow a convolution, of whose result the last-made of
+    their sources is made; tables follow these, a depthwise convolution, or a maximum.
     """
     made, readers, outside = graph.makers(), graph.readers(), graph.outside()
     found: dict[int, int] = {}
+    heads: dict[int, int] = {}
+    """Number of a follower -> that of the operation whose tile it takes, by way of other followers or not."""
     for number, layer in enumerate(graph.operations):
+        sources = graph.activations(layer)
         if isinstance(layer, Lookup):
-            kinds, sources = (Convolution, DepthwiseConvolution, MaxPool), (layer.input,)
-        elif isinstance(layer, Elementwise) and graph.constants.keys().isdisjoint(layer.operands):
-            kinds, sources = (Convolution,), layer.operands
-            if len({graph.tensors[name].storage for name in sources}) < 2:
-                continue
+            kinds: tuple[type[TensorOperation], ...] = (Convolution, DepthwiseConvolution, MaxPool)
+        elif isinstance(layer, Elementwise):
+            kinds = (Convolution,)
         else:
             continue
-        if any(graph.tensors[name].folded is not None for name in sources):
+        makers = [made.get(graph.tensors[name].storage, -1) for name in sources]
+        last = max(makers)
+        head = heads.get(last, last)
+        # all others must be there before the head's tiles are
+        if last < 0 or makers.count(last) > 1 or any(one >= head for one in makers if one != last):
             continue
-        last = max(made.get(graph.tensors[name].storage, -1) for name in sources)
-        if last < 0 or not isinstance(graph.operations[last], kinds):
+        if not isinstance(graph.operations[head], kinds):
             continue
         result = graph.operations[last].output
+        if any(graph.tensors[name].folded is not None for name in sources):
+            continue
         if any(graph.tensors[name].view != graph.tensors[layer.output].view for name in (result, *sources)):
             continue
         if len(readers[result]) == 1 and result not in outside:
-            found[last] = number
+            found[last], heads[number] = number, head
     return found
 
 
@@ -105,11 +112,8 @@ def _chains(config: NpuConfig, graph: Graph, followers: dict[int, int]) -> dict[
         following = readers.get(layer.output, [])
         chain = None
         if len(following) == 1 and layer.output not in outside and _is_product(graph, following[0], number):
-            follower = followers.get(following[0])
-            added = graph.activations(graph.operations[follower]) if follower is not None else ()
-            result = graph.operations[following[0]].output
             # what is added must be there before the chain begins
-            if all(made.get(graph.tensors[one].storage, -1) < first for one in added if one != result):
+            if all(made.get(one, -1) < first for one in _added(graph, following[0], followers)):
                 chain = plan_chain(config, graph, first, number, following[0])
         shorter = plan_chain(config, graph, first, number, None)
         if chain is not None and shorter is not None:
@@ -118,6 +122,14 @@ def _chains(config: NpuConfig, graph: Graph, followers: dict[int, int]) -> dict[
         if chain is not None:
             found[first] = chain
     return found
+
+
+def _added(graph: Graph, number: int, followers: dict[int, int]) -> Iterator[str]:
+    """Storages that an operation's followers read besides what is made of its result."""
+    while number in followers:
+        result, number = graph.operations[number].output, followers[number]
+        storages = (graph.tensors[name].storage for name in graph.activations(graph.operations[number]))
+        yield from (name for name in storages if name != result)
 
 
 def _is_flat(layer: TensorOperation) -> bool:

@@ -27,7 +27,7 @@ from npukit.isa.config import NpuConfig
 
 __all__ = ["SchedulePass"]
 
-_WITH_FOLLOWERS: Mapping[type[TensorOperation], Callable[[Builder, Any, int], None]] = {
+_WITH_FOLLOWERS: Mapping[type[TensorOperation], Callable[[Builder, Any, tuple[int, ...]], None]] = {
     Convolution: schedule_convolution,
     DepthwiseConvolution: schedule_depthwise,
     MaxPool: schedule_maxpool,
@@ -64,10 +64,10 @@ class SchedulePass(Pass[Graph, Plan]):
         for unit in units:
             layer = graph.operations[unit.first]
             if unit.chain is not None:
-                schedule_chain(whole, unit.chain, unit.follower)
-            elif unit.follower is not None:
+                schedule_chain(whole, unit.chain, unit.followers)
+            elif unit.followers:
                 schedule = _WITH_FOLLOWERS[type(layer)]
-                schedule(whole.of(unit.first), layer, unit.follower)
+                schedule(whole.of(unit.first), layer, unit.followers)
             else:
                 SCHEDULERS[type(layer)](whole.of(unit.first), layer)
         return whole.plan
@@ -79,20 +79,21 @@ class SchedulePass(Pass[Graph, Plan]):
 
 @dataclass(frozen=True)
 class _Unit:
-    """Operations that are computed together: a chain, or one, that may have one behind it that takes its result."""
+    """Operations that are computed together: a chain, or one, and others behind it that take its result in turn."""
 
     first: int
     chain: Chain | None
-    follower: int | None
+    followers: tuple[int, ...]
 
     @classmethod
     def of(cls, config: NpuConfig, graph: Graph, numbers: tuple[int, ...]) -> "_Unit":
         first, *others = numbers
-        follower = others.pop() if others and isinstance(graph.operations[others[-1]], Elementwise | Lookup) else None
+        taking = [number for number in others if isinstance(graph.operations[number], Elementwise | Lookup)]
+        others, followers = others[: len(others) - len(taking)], tuple(taking)
         if not others:
-            return cls(first, None, follower)
+            return cls(first, None, followers)
         window, *products = others
         assert isinstance(graph.operations[window], DepthwiseConvolution | MaxPool)
         chain = plan_chain(config, graph, first, window, products[0] if products else None)
         assert chain is not None, numbers
-        return cls(first, chain, follower)
+        return cls(first, chain, followers)

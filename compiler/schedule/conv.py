@@ -103,19 +103,16 @@ def pieces(graph: Graph, layer: Convolution, size: int) -> Iterator[Piece]:
         yield Piece(layer, number, first_in, blocks[0], tiles)
 
 
-def schedule_convolution(builder: Builder, layer: Convolution, follower: int | None = None) -> None:
-    """Emit a convolution's tasks, and those of the layer of that number, which takes its result at once."""
+def schedule_convolution(builder: Builder, layer: Convolution, followers: Sequence[int] = ()) -> None:
+    """Emit a convolution's tasks, and those of the layers of those numbers, which take its result in turn."""
     whole = ConvShape.of(builder.config, builder.graph, layer)
     for piece in pieces(builder.graph, layer, builder.config.array):
         tiling = builder.tiling(replace(whole, in_blocks=piece.in_blocks, out_blocks=piece.out_blocks))
-        together = kept_together(builder, layer.output, follower)
+        together = kept_together(builder, layer.output, followers)
         groups = builder.block_parts(piece.out_blocks, tiling.blocks, together, piece.first_out)
         for images, group, rows, columns in _tiles(tiling.shape, tiling, groups):
             for part, out in compute_tiles(builder, piece, tiling, images, group, rows, columns):
-                if follower is None:
-                    builder.store_result(part, out)
-                    continue
-                take_in_place_of_store(builder, follower, layer.output, part, out)
+                take_in_place_of_store(builder, followers, layer.output, part, out)
 
 
 def _tiles(

@@ -12,7 +12,7 @@ from npukit.compiler.tasks import CaptureBox
 from npukit.compiler.tiling import elementwise_words, parts
 from npukit.isa.instructions import Memory, Operation, Vector
 
-__all__ = ["elementwise_tiles", "look_up", "schedule_elementwise", "schedule_lookup"]
+__all__ = ["combine", "elementwise_tiles", "look_up", "schedule_elementwise", "schedule_lookup"]
 
 _Range = tuple[int, int]
 _Shape = tuple[int, int, int, int]
@@ -39,35 +39,48 @@ def elementwise_tiles(
 
 def schedule_elementwise(builder: Builder, layer: Elementwise) -> None:
     """Emit the tasks of an operation with two sources."""
-    config = builder.config
     y = builder.tensor(layer.output)
-    sources = [_source(builder, name, y) for name in layer.operands]
-    operation, values = elementwise_descriptor(builder.graph, layer)
     names = (layer.output, *builder.graph.activations(layer))
     for batch, blocks, rows, columns in elementwise_tiles(builder, y.view, names):
-        parameters = builder.parameters(layer.node, operation, values, [])
-        height, width, count = rows[1] - rows[0], columns[1] - columns[0], blocks[1] - blocks[0]
-        strides: dict[str, Any] = {}
-        operands = []
-        for side, source in zip(("a", "b"), sources, strict=True):
+        part = Region(y, builder.config.array, batch, blocks, rows, columns)
+        out = builder.result_tile(part)
+        combine(builder, layer, part, out)
+        builder.store_result(part, out)
+
+
+def combine(
+    builder: Builder, layer: Elementwise, part: Region, out: Placed, ready: tuple[str, Placed] | None = None
+) -> None:
+    """Emit the task of a part of an operation's result.
+
+    ready: the storage of a source whose part is on chip already, and where.
+    """
+    rows, columns = (part.first_y, part.first_y + part.rows), part.x
+    y = builder.tensor(layer.output)
+    operation, values = elementwise_descriptor(builder.graph, layer)
+    parameters = builder.parameters(layer.node, operation, values, [])
+    strides: dict[str, Any] = {}
+    operands = []
+    for side, name in zip(("a", "b"), layer.operands, strict=True):
+        source = _source(builder, name, y)
+        if ready is not None and source.storage == ready[0]:
+            placed = ready[1]
+        else:
             # a dimension of 1 repeats
             image = [wanted if source.view[axis] > 1 else (0, 1) for axis, wanted in ((2, rows), (3, columns))]
-            index = batch if source.view[0] > 1 else 0
-            region = Region(source, config.array, index, blocks, image[0], image[1])
+            index = part.batch if source.view[0] > 1 else 0
+            region = Region(source, builder.config.array, index, part.block, image[0], image[1])
             placed = builder.load_region(region, 0)
-            operands.append(placed.operand(side))
-            strides[f"{side}_stride_block"] = placed.plane if count > 1 else 0
-            strides[f"{side}_stride_y"] = placed.pitch if source.view[2] > 1 and height > 1 else 0
-            strides[f"{side}_stride_x"] = 1 if source.view[3] > 1 else 0
-        part = Region(y, config.array, batch, blocks, rows, columns)
-        out = builder.result_tile(part)
-        instruction = Vector(
-            operation=operation, blocks=count, height=height, width=width, **strides,
-            out_stride_block=out.plane, out_stride_y=out.pitch, out_stride_x=1,
-        )  # fmt: skip
-        capture = builder.capture(layer.output, batch, blocks[0], rows[0], columns[0])
-        builder.vector(instruction, tuple(operands), out.operand("out", write=True), parameters, capture)
-        builder.store_result(part, out)
+        operands.append(placed.operand(side))
+        strides[f"{side}_stride_block"] = placed.plane if part.blocks > 1 else 0
+        strides[f"{side}_stride_y"] = placed.pitch if source.view[2] > 1 and part.rows > 1 else 0
+        strides[f"{side}_stride_x"] = 1 if source.view[3] > 1 else 0
+    instruction = Vector(
+        operation=operation, blocks=part.blocks, height=part.rows, width=part.columns, **strides,
+        out_stride_block=out.plane, out_stride_y=out.pitch, out_stride_x=1,
+    )  # fmt: skip
+    capture = builder.capture(layer.output, part.batch, part.block[0], part.first_y, columns[0])
+    builder.vector(instruction, tuple(operands), out.operand("out", write=True), parameters, capture)
 
 
 def _source(builder: Builder, name: str, result: Tensor) -> Tensor:

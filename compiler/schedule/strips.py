@@ -7,7 +7,7 @@ them there. The rows that two strips share are computed twice. When a strip has 
 sums over them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -143,9 +143,9 @@ def plan_chain(config: NpuConfig, graph: Graph, first: int, second: int, product
     return Chain(first, second, product, rows, blocks, tall, wide, tile_rows, tile_blocks, channels, used)
 
 
-def schedule_chain(builder: Builder, chain: Chain, follower: int | None) -> None:
-    """Emit a chain's tasks; `follower` is the number of the layer that takes the last one's result at once."""
-    _Strips(builder, chain, follower).run()
+def schedule_chain(builder: Builder, chain: Chain, followers: Sequence[int]) -> None:
+    """Emit a chain's tasks; `followers` are the numbers of layers that take the last one's result in turn."""
+    _Strips(builder, chain, followers).run()
 
 
 _Range = tuple[int, int]
@@ -162,8 +162,8 @@ class _Between:
 
 
 class _Strips:
-    def __init__(self, builder: Builder, chain: Chain, follower: int | None) -> None:
-        self.builder, self.chain, self.follower = builder, chain, follower
+    def __init__(self, builder: Builder, chain: Chain, followers: Sequence[int]) -> None:
+        self.builder, self.chain, self.followers = builder, chain, followers
         config, layers = builder.config, builder.graph.operations
         conv, window = layers[chain.first], layers[chain.window]
         assert isinstance(conv, Convolution) and isinstance(window, DepthwiseConvolution | MaxPool)
@@ -201,7 +201,7 @@ class _Strips:
         """Channel blocks of the second layer that are computed at once."""
         names = ()
         if self.chain.product is None:
-            names = kept_together(self.builder, self.window.output, self.follower)
+            names = kept_together(self.builder, self.window.output, self.followers)
         return self.builder.block_parts(self.piece.out_blocks, self.chain.blocks, names)
 
     def _part(self, batch: int, rows: _Range, blocks: _Range) -> Buffer:
@@ -231,10 +231,7 @@ class _Strips:
         if chain.product is None:
             out = builder.result_tile(part)
             window_tasks(builder, window, kernel, tile, source, out)
-            if self.follower is None:
-                builder.store_result(part, out)
-            else:
-                take_in_place_of_store(builder, self.follower, window.output, part, out)
+            take_in_place_of_store(builder, self.followers, window.output, part, out)
         else:
             out = Placed(Buffer(Memory.ACT, part.words, part.tensor), 0, part.rows * part.pitch, part.pitch)
             window_tasks(builder, window, kernel, tile, source, out)
@@ -284,7 +281,7 @@ class _Strips:
             words = height * width
             weights = config.wgt_depth // 3 // (piece.in_blocks * size)
             largest = max(1, min(room // words, most, weights, MAX_BLOCKS))
-            together = kept_together(builder, layer.output, self.follower)
+            together = kept_together(builder, layer.output, self.followers)
             for group in builder.block_parts(piece.out_blocks, largest, together):
                 acc = Buffer(Memory.ACC, (group[1] - group[0]) * words, layer.output)
                 self._sums(builder, layer, piece, strip, group, acc, part, (rows[1] - rows[0], width))
@@ -336,7 +333,7 @@ class _Strips:
         return buffer, (block - blocks[0]) * run
 
     def _take(self, builder: Builder, layer: Convolution, acc: Buffer, part: Region) -> None:
-        """Requantise a tile of the 1x1 convolution, and store it, or what the follower makes of it."""
+        """Requantise a tile of the 1x1 convolution, and store it, or what the followers make of it."""
         parameters = requantize_parameters(builder, layer, part.block)
         plane, width = part.rows * part.columns, part.columns
         out = builder.result_tile(part)
@@ -348,10 +345,7 @@ class _Strips:
         )  # fmt: skip
         capture = builder.capture(layer.output, part.batch, part.block[0], part.first_y, 0)
         builder.vector(instruction, (Operand("a", acc),), out.operand("out", write=True), parameters, capture)
-        if self.follower is None:
-            builder.store_result(part, out)
-        else:
-            take_in_place_of_store(builder, self.follower, layer.output, part, out)
+        take_in_place_of_store(builder, self.followers, layer.output, part, out)
 
 
 def _finish(tiles: Iterator[None]) -> None:

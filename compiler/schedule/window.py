@@ -1,6 +1,6 @@
 """Window operations: maxima, and convolutions in which each channel has a kernel of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import gcd
@@ -58,18 +58,18 @@ def _phases(stride: int, dilation: int, width: int) -> tuple[int, int]:
     return phases, step
 
 
-def schedule_maxpool(builder: Builder, layer: MaxPool, follower: int | None = None) -> None:
-    """Emit a max pooling's tasks, and those of the layer of that number, which takes its result at once."""
-    for tile in window_tiles(builder, layer, layer.kernel, MAX_BLOCKS, follower):
-        _window(builder, layer, layer.kernel, tile, follower)
+def schedule_maxpool(builder: Builder, layer: MaxPool, followers: Sequence[int] = ()) -> None:
+    """Emit a max pooling's tasks, and those of the layers of those numbers, which take its result in turn."""
+    for tile in window_tiles(builder, layer, layer.kernel, MAX_BLOCKS, followers):
+        _window(builder, layer, layer.kernel, tile, followers)
 
 
-def schedule_depthwise(builder: Builder, layer: DepthwiseConvolution, follower: int | None = None) -> None:
-    """Emit a depthwise convolution's tasks, and those of the layer of that number, which takes its result at once."""
+def schedule_depthwise(builder: Builder, layer: DepthwiseConvolution, followers: Sequence[int] = ()) -> None:
+    """Emit a depthwise convolution's tasks, and those of the layers of those numbers, which take its result in turn."""
     kernel = builder.graph.kernel(layer)
     most = depthwise_blocks(builder.config, kernel)
-    for tile in window_tiles(builder, layer, kernel, most, follower):
-        _window(builder, layer, kernel, tile, follower)
+    for tile in window_tiles(builder, layer, kernel, most, followers):
+        _window(builder, layer, kernel, tile, followers)
 
 
 def _depthwise_parameters(builder: Builder, layer: DepthwiseConvolution, blocks: _Range) -> Buffer:
@@ -90,7 +90,7 @@ def _depthwise_parameters(builder: Builder, layer: DepthwiseConvolution, blocks:
 
 
 def window_tiles(
-    builder: Builder, layer: WindowLayer, kernel: tuple[int, int], most_blocks: int, follower: int | None = None
+    builder: Builder, layer: WindowLayer, kernel: tuple[int, int], most_blocks: int, followers: Sequence[int] = ()
 ) -> Iterator[Tile]:
     """Tiles of blocks, then rows, then columns, whose sources have `window_words` at most."""
     config = builder.config
@@ -109,7 +109,7 @@ def window_tiles(
     plane = reach(rows_most, 0) * reach(columns_most, 1)
     for index in range(batch):
         at_once = min(MAX_BLOCKS, most_blocks, max(1, most // plane))
-        names = layer.input, *kept_together(builder, layer.output, follower)
+        names = layer.input, *kept_together(builder, layer.output, followers)
         for blocks in builder.block_parts(-(-channels // config.array), at_once, names):
             for rows in parts(height, rows_most):
                 for columns in parts(width, columns_most):
@@ -135,17 +135,14 @@ def window_region(builder: Builder, layer: WindowLayer, kernel: tuple[int, int],
 
 def _window(
     builder: Builder, layer: MaxPool | DepthwiseConvolution, kernel: tuple[int, int], tile: Tile,
-    follower: int | None,
+    followers: Sequence[int],
 ) -> None:  # fmt: skip
     region = window_region(builder, layer, kernel, tile)
     source = builder.load_region(region, window_border(builder.graph, layer))
     place = Region(builder.tensor(layer.output), builder.config.array, tile.batch, tile.blocks, tile.rows, tile.columns)
     out = builder.result_tile(place)
     window_tasks(builder, layer, kernel, tile, source, out)
-    if follower is None:
-        builder.store_result(place, out)
-    else:
-        take_in_place_of_store(builder, follower, layer.output, place, out)
+    take_in_place_of_store(builder, followers, layer.output, place, out)
 
 
 def window_tasks(
