@@ -57,7 +57,7 @@ class NpuConfig:
     """1: VECTOR turns tiles of `array` words around, TRANSPOSE; 0: not."""
     softmax_cycles: int = 4
     """Cycles of a word in TABLE_SUM and TABLE_DIVIDE: `array` / softmax_cycles lanes have them; 0: not there."""
-    normalize_cycles: int = 4
+    normalize_cycles: int = 2
     """Cycles of a word in MOMENTS and NORMALIZE: `array` / normalize_cycles lanes have them; 0: not there, and no
     RECIPROCAL_ROOT."""
     vector_taps: int = 3

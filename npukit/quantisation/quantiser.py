@@ -20,6 +20,7 @@ from npukit.compiler.frontends.onnx.operators import MATCHERS
 from npukit.compiler.frontends.onnx.operators.unary import UNARY
 from npukit.errors import UsageError
 from npukit.quantisation.chains import inner_nodes
+from npukit.quantisation.products import around_zero
 
 __all__ = ["CALIBRATIONS", "FORMATS", "TYPES", "QuantiserOptions", "run_quantiser"]
 
@@ -32,8 +33,8 @@ FORMATS = {"qdq": quantization.QuantFormat.QDQ, "qoperator": quantization.QuantF
 TYPES = {"int8": quantization.QuantType.QInt8, "uint8": quantization.QuantType.QUInt8}
 _WARNINGS, _ERRORS = 2, 3
 """ONNX Runtime's levels of logging, of which the first is its default."""
-_OPERATORS = {*MATCHERS, *UNARY, "Softmax", "Transpose"}
-"""What the machine runs, and what ONNX Runtime computes on integers between that."""
+_OPERATORS = {*MATCHERS, *UNARY}
+"""What the machine runs."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ def run_quantiser(
         raise ModelError(f"nothing is left to quantise: the model has {', '.join(sorted(operators))}")
     inner = inner_nodes(model.graph)
     reader = _Samples(samples, progress)
+    overrides = {name: [{"symmetric": True}] for name in around_zero(model.graph)}
     with tempfile.TemporaryDirectory() as folder, _silence():
         source, target = Path(folder, "float.onnx"), Path(folder, "quantised.onnx")
         onnx.save(model, source)  # of a proto, the quantiser would move the data to files
@@ -123,6 +125,7 @@ def run_quantiser(
                 weight_type=TYPES[options.weights],
                 nodes_to_exclude=[*inner, *options.exclude],
                 calibrate_method=CALIBRATIONS[options.calibration],
+                extra_options={"TensorQuantOverrides": overrides},
             )
         except Exception as error:  # it raises many classes
             if "scale issue" in str(error):

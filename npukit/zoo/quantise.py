@@ -9,6 +9,8 @@ import onnx
 from numpy.typing import NDArray
 from onnxruntime import quantization
 
+from npukit.quantisation.products import around_zero
+
 __all__ = ["quantise"]
 
 
@@ -27,6 +29,7 @@ def quantise(model: onnx.ModelProto, calibration: Iterable[Mapping[str, NDArray]
         model: a float model.
         calibration: inputs by name, for the ranges of the activations.
     """
+    overrides = {name: [{"symmetric": True}] for name in around_zero(model.graph)}
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "float.onnx"), Path(folder, "int8.onnx")
         onnx.save(model, source)
@@ -41,6 +44,7 @@ def quantise(model: onnx.ModelProto, calibration: Iterable[Mapping[str, NDArray]
                 per_channel=True,
                 activation_type=quantization.QuantType.QInt8,
                 weight_type=quantization.QuantType.QInt8,
+                extra_options={"TensorQuantOverrides": overrides},
             )
         finally:
             logging.getLogger().setLevel(level)
