@@ -42,7 +42,9 @@ class FusePass(Pass[Graph, Graph]):
         followers = _followers(graph)
         chains = _chains(self.config, graph, followers)
         groups = []
-        taken = {number for chain in chains.values() for number in (chain.window, chain.product)} | {*followers.values()}
+        taken = {number for chain in chains.values() for number in (chain.window, chain.product)} | {
+            *followers.values()
+        }
         for number in range(len(graph.operations)):
             chain = chains.get(number)
             if number in taken or chain is None and number not in followers:

@@ -162,5 +162,6 @@ def test_other_models(graphs) -> None:
 def test_result_as_json() -> None:
     value = Comparison("ONNX Runtime", "avx2", 1, 2, 3, 0).to_json()
     assert list(value) == [
-        "reference", "host", "tensors", "tensors_total", "elements", "mismatches", "max_abs_diff", "first_mismatch"
+        "reference", "host", "tensors", "tensors_total", "elements", "mismatches", "max_abs_diff", "first_mismatch",
+        "defined",
     ]  # fmt: skip
