@@ -33,7 +33,21 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-__all__ = ["build_model", "main", "optimised_operators", "quantise", "train"]
+__all__ = [
+    "CLASSES",
+    "Digits",
+    "Weights",
+    "accuracy",
+    "build_model",
+    "load_data",
+    "logits",
+    "main",
+    "optimised_operators",
+    "quantise",
+    "report",
+    "shifted",
+    "train",
+]
 
 Weights = Mapping[str, NDArray[np.float32]]
 
@@ -111,6 +125,15 @@ def load_data() -> Digits:
     )
 
 
+def shifted(images: Any) -> Any:
+    """Each image of a torch tensor [N, 1, 8, 8] moved by up to one pixel either way, the border background."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    padded = torch.nn.functional.pad(images, (1, 1, 1, 1))
+    offsets = torch.randint(0, 3, (len(images), 2)).tolist()
+    return torch.stack([image[:, dy : dy + 8, dx : dx + 8] for image, (dy, dx) in zip(padded, offsets, strict=True)])
+
+
 def train(data: Digits, *, epochs: int, seed: int, batch: int = 32) -> dict[str, NDArray[np.float32]]:
     """Train on ``data.training`` and return the weights with batch normalisation folded in.
 
@@ -148,14 +171,6 @@ def train(data: Digits, *, epochs: int, seed: int, batch: int = 32) -> dict[str,
         x = functional.max_pool2d(x, 2)
         x = block("block2", functional.relu(layer("widen", x)))
         return head(x.mean(dim=(2, 3)))
-
-    def shifted(x: torch.Tensor) -> torch.Tensor:
-        """Each image moved by up to one pixel either way, the border filled with background."""
-        padded = functional.pad(x, (1, 1, 1, 1))
-        offsets = torch.randint(0, 3, (len(x), 2)).tolist()
-        return torch.stack(
-            [image[:, dy : dy + 8, dx : dx + 8] for image, (dy, dx) in zip(padded, offsets, strict=True)]
-        )
 
     images = torch.from_numpy(data.images[data.training])
     labels = torch.from_numpy(data.labels[data.training])

@@ -24,6 +24,7 @@ TOGETHER = {
     "hw/requantize.py": ("requantize", "RequantizeLane"),
     "hw/fixed_point.py": ("requantize", "RequantizeLane"),
     "hw/softmax.py": ("softmax", "SoftmaxLane"),
+    "hw/normalize.py": ("normalize", "NormalizeLane"),
     "hw/store.py": ("store", "StoreEngine"),
 }
 """File -> (module, class) of the block that is there several times; of the other blocks, copies are too large."""
@@ -132,6 +133,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *_in(
         "hw/int8_datapath.py",
         ("sums_of_the_second_source", "Mux(sums, Cat(a.word_select(k, 32)[:8] for k in range(config.array)), b)", "b"),
+        ("all_lanes_of_the_last_word", "left.eq(Mux(present.last, there[: config.array][::-1], -1))", "left.eq(-1)"),
+        ("moments_begin_with_each_pass", "present.first & (group == 0)", "present.first"),
+        ("root_of_each_pass", "present.read & (operation == Operation.RECIPROCAL_ROOT)",
+         "operation == Operation.RECIPROCAL_ROOT"),
         ("part", 'word_select(field("part"), 8)', 'word_select(field("part")[:1], 8)'),
     ),
     *_in(
@@ -255,6 +260,30 @@ MUTANTS: tuple[Mutant, ...] = (
         ("quotient_without_rest", "lost = left.any() | moved[:_FAR].any()", "lost = moved[:_FAR].any()"),
         ("larger_than_the_sum", "(distance < 0) & ~nothing.at(cycle)", "distance < -255"),
         ("zero_counts", "Mux(none.at(cycle), 0, whole.at(cycle) + up.at(cycle))", "whole.at(cycle) + up.at(cycle)"),
+    ),
+    *_in(
+        "hw/moments.py",
+        ("never_begin", "Mux(first.at(_SQUARES + 1), 0, total) + term", "total + term"),
+        ("any_pass_counts", "with m.If(passing.at(_SQUARES + 1)):", "if True:"),
+        ("without_zero_point", "element - self.zero_point, 0)", "element, 0)"),
+        ("all_count", "Mux(self.counted[k], element - self.zero_point, 0)", "element - self.zero_point"),
+    ),
+    *_in(
+        "hw/reciprocal_root.py",
+        ("negative_variance", "Mux(total[-1], 0, total)", "total"),
+        ("without_epsilon", "<< _FRACTION_BITS) + epsilon)", "<< _FRACTION_BITS))"),
+        ("always_centred", "digits.eq(Mux(self.centred, size, 0))", "digits.eq(size)"),
+        ("negative_sum", "size.eq(Mux(low < 0, -low, low))", "size.eq(low)"),
+        ("digit_of_nothing", "(product << 1) + Mux(fits, value, 0)", "(product << 1) + value"),
+        ("one_pair_a_shift", "shift.eq(shift - pairs)", "shift.eq(shift - 1)"),
+        ("sum_of_another_word", "self.same_sum.eq(kept)", "self.same_sum.eq(self.sum)"),
+    ),
+    *_in(
+        "hw/normalize.py",
+        ("without_mean", "weigh.product - mean", "weigh.product"),
+        ("rounds_down", "(moved[1:] + moved[0])[:32]", "moved[1:]"),
+        ("without_zero_point", "self.number - self.zero_point", "self.number + 0"),
+        ("short_shift", "(doubled >> shift)", "(doubled >> shift[:4])"),
     ),
     *_in("hw/float32.py", ("tie", "return whole, Mux(tie, whole[0], half)", "return whole, half")),
     *_in(

@@ -1,9 +1,9 @@
 """Networks that come with npukit, as ONNX files.
 
 ``int8`` is a QDQ model (QuantizeLinear and DequantizeLinear around float operators, int8 activations and per-channel
-int8 weights), ``fp32`` the float model it was quantised from. The trained ``digits`` network is stored;
-``examples/train_digits.py`` makes its files. The others have synthetic weights: they are made on first use, from a
-seed, without a download, and kept in the cache folder.
+int8 weights), ``fp32`` the float model it was quantised from. The trained networks ``digits`` and ``digits-vit`` are
+stored; ``examples/train_digits.py`` and ``examples/train_digits_vit.py`` make their files. The others have synthetic
+weights: they are made on first use, from a seed, without a download, and kept in the cache folder.
 """
 
 import json
@@ -59,6 +59,14 @@ ZOO: Mapping[str, ZooEntry] = MappingProxyType(
                 name="digits",
                 description=(
                     "handwritten digits: residual CNN with 24 and 40 channels; "
+                    "image float32 [1, 1, 8, 8] in 0..1, logits float32 [1, 10]"
+                ),
+                trained=True,
+            ),
+            ZooEntry(
+                name="digits-vit",
+                description=(
+                    "handwritten digits: vision transformer with 2 layers of 40 and 4 heads; "
                     "image float32 [1, 1, 8, 8] in 0..1, logits float32 [1, 10]"
                 ),
                 trained=True,
@@ -158,7 +166,7 @@ def write(name: str, path: str | PathLike[str], precision: str = "int8", seed: i
 
 
 def digits_heldout() -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-    """Digits that the ``digits`` network was neither trained, calibrated nor tuned on.
+    """Digits that ``digits`` and ``digits-vit`` were neither trained, calibrated nor tuned on.
 
     Returns:
         ``(images, labels, numbers)``. ``images`` is float32 ``[360, 1, 1, 8, 8]``, grey level / 16, so that

@@ -1,5 +1,8 @@
 """Networks with synthetic weights: their signal lives, they are the same again, and they run bit for bit."""
 
+import json
+from importlib import resources
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -76,6 +79,23 @@ def test_transformers_live(name: str) -> None:
     quantised, exact = (np.stack(one).reshape(-1) for one in logits)
     assert np.corrcoef(quantised, exact)[0, 1] > 0.99
     assert np.stack(logits[1]).std(axis=0).max() > 0.05
+
+
+def test_the_trained_transformer() -> None:
+    """Whole on the machine, equal to its rules, and about as good as in float; here on a part of the images."""
+    model = onnx.load_from_string(zoo.load("digits-vit"))
+    session, oracle = Session(model, "int8-8x8", capture=True, fallback="none"), Oracle(model)
+    images, labels, _ = zoo.digits_heldout()
+    right, found = 0, None
+    for image, label in zip(images[::9], labels[::9], strict=True):
+        inputs = {"image": image}
+        outputs = session.run(inputs)
+        found = compare(session, oracle, inputs, outputs, found)
+        right += int(outputs["logits"].argmax() == label)
+    assert found is not None and found.mismatches == 0 and len(found.defined) == 5, found
+    assert right >= 38
+    record = json.loads(resources.files(zoo.__name__).joinpath("digits-vit.json").read_text(encoding="utf-8"))
+    assert record["accuracy"]["int8"] >= record["accuracy"]["fp32"] - 0.01 > 0.97
 
 
 def test_layers_are_those_of_the_list() -> None:

@@ -166,6 +166,16 @@ def test_normalization(graphs, channels: int) -> None:
     assert rtl.profile.counters == sim.profile.counters
 
 
+def test_a_transformer() -> None:
+    """The trained one, whole: attention, its softmax, normalisations."""
+    model = zoo.load("digits-vit")
+    sim, rtl = Session(model, CONFIG), Session(model, CONFIG, "rtl")
+    inputs = {"image": zoo.digits_heldout()[0][7]}
+    np.testing.assert_array_equal(rtl.run(inputs)["logits"], sim.run(inputs)["logits"])
+    assert len(sim.programs) == 1 and not sim.offload.fallback
+    assert rtl.profile.counters == sim.profile.counters
+
+
 @pytest.mark.parametrize("seed", [20, None], ids=["fixed", "fresh"])
 def test_random_programs(seed: int | None) -> None:
     seed = Random().getrandbits(32) if seed is None else seed
