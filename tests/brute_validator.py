@@ -140,6 +140,8 @@ def _vector(config: NpuConfig, one: Vector, _: int) -> Iterator[Result]:
     par = _Addresses(config, PAR, 0, one.parameters)
     head, each = descriptor_words(config, one), parameter_words(config, one)
     _steps(one.blocks, max(1, each))
+    reduces = one.operation in (Operation.TABLE_SUM, Operation.MOMENTS)
+    together, first = [], []
     for block, y, x in _steps(one.blocks, one.height, one.width):
         early = []
         if y == x == 0:
@@ -154,13 +156,25 @@ def _vector(config: NpuConfig, one: Vector, _: int) -> Iterator[Result]:
                 reads.append(a.word(start + moved))
         elif one.operation is not Operation.FILL:
             reads.append(a.word(start + x * one.a_stride_x))
-        if one.operation in (Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED):
+        if one.operation in _TWO:
             b = _Addresses(config, one.b_memory, one.b_bank, one.b_offset, one.wrap * one.b_wrap)
             reads.append(b.word(block * one.b_stride_block + y * one.b_stride_y + x * one.b_stride_x))
         target = out.word(block * one.out_stride_block + y * one.out_stride_y + x * one.out_stride_x)
-        yield Result(reads, target, early)
+        if not reduces:
+            yield Result(reads, target, early)
+            continue
+        # one result of all of a block's words
+        if y == x == 0:
+            together, first = [], early
+        together += reads
+        if y == one.height - 1 and x == one.width - 1:
+            yield Result(together, target, first)
 
 
+_TWO = (
+    Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED, Operation.TABLE_DIVIDE,
+    Operation.NORMALIZE,
+)  # fmt: skip
 _RESULTS: dict[type[Instruction], Callable[..., Iterator[Result]]] = {
     Load: _load, Store: _store, Matrix: _matrix, Vector: _vector,
 }  # fmt: skip
@@ -205,9 +219,7 @@ def _has_mode(config: NpuConfig, one: Instruction) -> bool:
             return False
         if one.operation in (Operation.TABLE_SUM, Operation.MOMENTS) and (one.out_stride_y or one.out_stride_x):
             return False
-        adding = (Operation.ADD, Operation.ADD_FIXED, Operation.MULTIPLY, Operation.MULTIPLY_FIXED)
-        two = one.operation in (*adding, Operation.TABLE_DIVIDE, Operation.NORMALIZE)
-        if two and one.b_memory is not ACT:
+        if one.operation in _TWO and one.b_memory is not ACT:
             return False
         if one.operation in (Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED):
             return one.a_stride_x == 0 and max(one.window_height, one.window_width) <= config.max_window

@@ -280,8 +280,9 @@ def test_run_json(npukit, digits) -> None:
     compare = value["compare"]
     assert set(compare) == {
         "reference", "host", "tensors", "tensors_total", "elements", "mismatches", "max_abs_diff", "first_mismatch",
+        "defined",
     }  # fmt: skip
-    assert compare["tensors"] == compare["tensors_total"] == 13
+    assert compare["tensors"] == compare["tensors_total"] == 13 and compare["defined"] == {}
     assert (compare["mismatches"], compare["max_abs_diff"], compare["first_mismatch"]) == (0, 0.0, None)
 
 

@@ -102,7 +102,7 @@ def test_a_file_for_each_configuration(tmp_path: Path) -> None:
     """The same seed and number may differ in several, and none is written over another."""
     configs = [CONFIG, replace(CONFIG, act_banks=CONFIG.act_banks + 1), PRESETS["bf16-4x4"]]
     paths = [save_case(tmp_path, "1-17", random_program(config, "cli", 10), DramModel()) for config in configs]
-    assert paths[0].name == "difference-1-17-447f2964.npu"
+    assert paths[0].name == f"difference-1-17-{CONFIG.hash:016x}"[:24] + ".npu"
     for path, config in zip(paths, configs, strict=True):
         assert Program.from_bytes(path.read_bytes()).config == config
         assert path.with_suffix(".json").exists()

@@ -1,8 +1,9 @@
 """Along which dimension of each activation a word of the machine holds several elements: its channels.
 
-Convolutions want the second dimension, products the last. What works element by element wants what its neighbours do,
-and then what lies beyond a change of shape or order: so a Transpose from one to the other moves nothing in memory, and
-where two wishes meet, it is there. A value that nothing is known of has its channels in the second dimension.
+Convolutions want the second dimension, products and normalisations the last. What works element by element wants what
+its neighbours do, and then what lies beyond a change of shape or order: so a Transpose from one to the other moves
+nothing in memory, and where two wishes meet, it is there. A value that nothing is known of has its channels in the
+second dimension.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,6 @@ _WEIGHTS = {"QGemm": 3, "QLinearMatMul": 3}
 _OF_ELEMENTS = (
     ONE_INPUT
     | MORE_INPUTS
-    | frozenset(NORMALIZING)
     | frozenset(
         "DequantizeLinear QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QLinearSoftmax QuantizeLinear "
         "Softmax".split()
@@ -104,19 +104,17 @@ def _wanted(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
         for value in (*[*_activations(node)][:1], *node.outputs[:1]):
             if len(_shape(value)) >= 3:
                 yield value, 1
-    elif node.op_type in _OF_ROWS:
+    elif node.op_type in _OF_ROWS or node.op_type in NORMALIZING:
         for value in (*[*_activations(node)][:1], *node.outputs[:1]):
             if _shape(value):
                 yield value, len(_shape(value)) - 1
 
 
 def _where_unknown(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
-    """What a product of two activations wants of the second, and a softmax or a normalisation of what it makes, where
-    nothing else is known of it."""
+    """What a product of two activations wants of the second, and a softmax of what it makes, where nothing else is
+    known of it."""
     if node.op_type in ("Softmax", "QLinearSoftmax") and (shape := _shape(node.outputs[0])):
         yield node.outputs[0], node.attributes.get_int("axis", -1) % len(shape)
-    if node.op_type in NORMALIZING and (shape := _shape(node.outputs[0])):
-        yield node.outputs[0], len(shape) - 1
     value = node.inputs[_WEIGHTS.get(node.op_type, 1)] if node.op_type in _OF_ROWS else None
     if value is not None and not _is_constant(value) and _shape(value):
         yield value, len(_shape(value)) - 1

@@ -29,10 +29,12 @@ def match_normalization(context: Context, node: ir.Node) -> Match:
     axis = node.attributes.get_int("axis", -1) % len(x.shape)
     if axis != last:
         raise Refused(f"it goes along the dimensions of {list(x.shape)} from {axis} on; the last one is supported")
-    if x.channel_axis != last:
-        raise Refused(
-            f"words of {x.name} hold what lies along its axis {x.channel_axis}, and it is normalised along {last}"
-        )
+    for tensor in (x, result.tensor):
+        if tensor.channel_axis != last:
+            raise Refused(
+                f"words of {tensor.name} hold what lies along its axis {tensor.channel_axis}, and it is normalised "
+                f"along {last}"
+            )
     if node.attributes.get_int("stash_type", ir.DataType.FLOAT) != ir.DataType.FLOAT:
         raise Refused("its stash_type is not float")
     channels = x.shape[last]

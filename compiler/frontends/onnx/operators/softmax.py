@@ -23,9 +23,11 @@ def match_softmax(context: Context, node: ir.Node) -> Match:
         raise Refused(
             f"in opset {opset} it goes along all dimensions of {list(x.shape)} from {axis} on; one is supported"
         )
-    if axis != x.channel_axis:
-        raise Refused(
-            f"words of {x.name} hold what lies along its axis {x.channel_axis}, and its softmax goes along {axis}"
-        )
+    for tensor in (x, result.tensor):
+        if axis != tensor.channel_axis:
+            raise Refused(
+                f"words of {tensor.name} hold what lies along its axis {tensor.channel_axis}, and its softmax goes "
+                f"along {axis}"
+            )
     operation = Softmax(output=result.tensor.name, sources=sources_of(result.nodes), input=x.name)
     return match_of(node, result, [value], [x], operation)
