@@ -82,7 +82,7 @@ def test_random_programs_find_most_of_a_sample_in_a_few_programs(
         found = []
         for number in range(count + 1):
             CHOICE.write_text(f"{number:x}\n", encoding="ascii")
-            if run_on_rtl(config, seed, 6, verilog)["by"] is not None:
+            if run_on_rtl(config, seed, 16, verilog)["by"] is not None:
                 found.append(number)
         assert 0 not in found, "there is no fault of that number"
         assert len(found) >= count // 2, f"of {count}, {found} were found"

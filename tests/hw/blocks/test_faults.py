@@ -74,7 +74,7 @@ BLOCKS: dict[str, tuple[Callable[[str], Any], tuple[Fault, ...]]] = {
         ),
     ),
     "vector": (
-        lambda seed: test_engines.run_vector(seed, 20),
+        lambda seed: test_engines.run_vector(seed, 30),
         (
             Fault(
                 "another bank's word",
