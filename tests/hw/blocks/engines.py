@@ -11,7 +11,7 @@ from amaranth.lib import wiring
 from npukit.hw.issue import IssueQueue
 from npukit.hw.ports import port_masks
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import ENGINES, Instruction, Memory, encode
+from npukit.isa.instructions import ENGINES, Instruction, Memory, Vector, encode
 from npukit.sim.addressing import operands
 from npukit.sim.functional import FunctionalSimulator
 from numpy.typing import NDArray
@@ -28,15 +28,20 @@ _MOST_WORDS = 300
 
 
 def random_instructions(config: NpuConfig, kind: type[Instruction], seed: str, count: int) -> tuple[list[Any], int]:
-    """Instructions of one kind with the drains that they need among themselves, and the ACT words of their DRAM."""
+    """Instructions of one kind with the drains that they need among themselves, and the ACT words of their DRAM.
+
+    Of VECTOR's, most have a window: these go through their words in the least simple order.
+    """
     found: list[Any] = []
     words = 0
+    chosen = Random(f"{seed} chosen")
     number = 0
     while len(found) < count:
         made = random_program(config, f"{seed}/{number}")
         number += 1
         mine = [one for one in made.instructions if type(one) is kind and _size(config, one) <= _MOST_WORDS]
-        found += mine[-5:]  # the first ones fill memories
+        mine = mine[-5:]  # the first ones fill memories
+        found += [one for one in mine if kind is not Vector or one.is_window or chosen.random() < 0.4]
         words = max(words, made.memory.size // config.word_bytes)
     plain = [replace(one, wait=0, signal=0, drain=0) for one in found[:count]]
     draw = Random(seed)

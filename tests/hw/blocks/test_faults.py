@@ -74,7 +74,7 @@ BLOCKS: dict[str, tuple[Callable[[str], Any], tuple[Fault, ...]]] = {
         ),
     ),
     "vector": (
-        lambda seed: test_engines.run_vector(seed, 30),
+        lambda seed: test_engines.run_vector(seed, 20),
         (
             Fault(
                 "another bank's word",
@@ -91,10 +91,10 @@ BLOCKS: dict[str, tuple[Callable[[str], Any], tuple[Fault, ...]]] = {
             Fault("two sources at once", "hw.vector_stream", "second = late if", "second = 1 if"),
             Fault("a set let go early", "hw.vector_loader", "parameter_hold - 1", "parameter_hold - 3"),
             Fault(
-                "a window short of a word",
+                "a window's newest word is another",
                 "hw.vector_windows",
-                "state.reads_done + 2 >= state.fresh",
-                "state.reads_done + 3 >= state.fresh",
+                "newest.eq(state.first_slot + state.fresh - 1)",
+                "newest.eq(state.first_slot + state.fresh)",
             ),
         ),
     ),
