@@ -1,6 +1,7 @@
 """What the documentation shows is what happens: commands, code, numbers, links.
 
-`python tests/test_docs.py` writes README.md and docs/tour.md anew with the numbers that the kit gives now.
+`python tests/test_docs.py` writes README.md, docs/tour.md and docs/attention.md anew with the numbers that the kit
+gives now.
 """
 
 import ast
@@ -27,6 +28,7 @@ from npukit.cli import main
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 TOUR = ROOT / "docs" / "tour.md"
+ATTENTION = ROOT / "docs" / "attention.md"
 FOLDERS = ("isa", "sim", "compiler", "driver", "hw", "fpga", "npukit", "tests")
 DOCUMENTS = sorted(
     {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")}
@@ -167,6 +169,12 @@ def test_tour_shows_what_happens() -> None:
     assert text == current_tour(), _RENEW
 
 
+def test_the_head_goes_as_shown() -> None:
+    text = ATTENTION.read_text(encoding="utf-8")
+    assert len(re.findall("^>>> ", text, re.M)) > 20
+    assert text == _examples(text), _RENEW
+
+
 def test_a_wrong_number_is_found() -> None:
     text = TOUR.read_text(encoding="utf-8")
     number = len(_instructions())
@@ -233,4 +241,5 @@ def test_folders_import_what_their_readme_allows(folder: str) -> None:
 if __name__ == "__main__":
     README.write_text(current_readme(), encoding="utf-8")
     TOUR.write_text(current_tour(), encoding="utf-8")
+    ATTENTION.write_text(_examples(ATTENTION.read_text(encoding="utf-8")), encoding="utf-8")
     sys.exit(os.EX_OK)

@@ -7,7 +7,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from npukit.compiler.pipeline import check_model
 from npukit.driver.host import session_options
+from npukit.isa.config import PRESETS
 from onnx import numpy_helper
 
 from npukit import Session, zoo
@@ -79,6 +81,14 @@ def test_transformers_live(name: str) -> None:
     quantised, exact = (np.stack(one).reshape(-1) for one in logits)
     assert np.corrcoef(quantised, exact)[0, 1] > 0.99
     assert np.stack(logits[1]).std(axis=0).max() > 0.05
+
+
+def test_what_stays_of_bert() -> None:
+    """The lookup of its words, and why; and what gives its result another name."""
+    partition = check_model(zoo.load("bert-tiny"), PRESETS["int8-16x16"]).partition
+    reasons = {one.op: one.reason for one in partition.fallback if "QuantizeLinear" not in one.op}
+    assert set(reasons) <= {"Gather", "Identity", "DequantizeLinear"} and len(partition.subgraphs) == 1
+    assert "it looks elements up by numbers that are data" in reasons["Gather"]
 
 
 def test_the_trained_transformer() -> None:

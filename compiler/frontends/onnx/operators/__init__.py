@@ -64,6 +64,8 @@ _WITHOUT_SCALES = (
     "it is quantised while it runs, with scales that are not known before: of such models, MatMulInteger and "
     "ConvInteger run; npukit quantize of the float model gives all of it constant scales"
 )
+_BY_DATA = frozenset("Gather GatherElements GatherND ScatterElements ScatterND".split())
+_ADDRESSES = "it looks elements up by numbers that are data, and the machine's addresses stand in its instructions"
 _OF_INTEGERS = DYNAMIC | {"Softmax", *NORMALIZING}
 """Operators that are not there in bf16."""
 _FLOAT_NAMES = ", ".join(sorted({*MATCHERS, "Clip", "Relu"} - _OF_INTEGERS))
@@ -89,6 +91,8 @@ def match_node(context: Context, node: ir.Node) -> Match:
     if matcher is None:
         if node.op_type in DYNAMIC:
             raise Refused(_WITHOUT_SCALES)
+        if node.op_type in _BY_DATA:
+            raise Refused(f"operator {node.op_type} is not supported: {_ADDRESSES}")
         if not is_function(node):
             raise Refused(f"operator {node.op_type} is not supported (npukit ops lists those that are)")
         return _legal(context, match_unary(context, node))
