@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,10 @@ __all__ = [
     "optimised_operators",
     "quantise",
     "report",
+    "save",
     "shifted",
     "train",
+    "whole_model",
 ]
 
 Weights = Mapping[str, NDArray[np.float32]]
@@ -239,20 +241,27 @@ def build_model(weights: Weights) -> onnx.ModelProto:
     x = add("Flatten", "head", add("GlobalAveragePool", "head", x), axis=1)
     add("Gemm", "head", x, "head/weight", "head/bias", output="logits", transB=1)
 
+    # The newest opset and file version would shut out runtimes that are only a little older.
+    return whole_model("digits", nodes, weights, (OPSET, IR_VERSION), "train_digits.py")
+
+
+def whole_model(
+    name: str, nodes: Sequence[onnx.NodeProto], constants: Mapping[str, NDArray], versions: tuple[int, int],
+    producer: str,
+) -> onnx.ModelProto:  # fmt: skip
+    """A checked model of nodes that take `image` float32 [1, 1, 8, 8] to `logits` float32 [1, 10].
+
+    versions: of the operator set, and of the file.
+    """
     graph = helper.make_graph(
-        nodes,
-        "digits",
+        list(nodes),
+        name,
         [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 1, 8, 8])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, CLASSES])],
-        [numpy_helper.from_array(np.ascontiguousarray(w), name) for name, w in weights.items()],
+        [numpy_helper.from_array(np.ascontiguousarray(one), constant) for constant, one in constants.items()],
     )
-    # The newest opset and file version would shut out runtimes that are only a little older.
-    model = helper.make_model(
-        graph,
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-        producer_name="train_digits.py",
-    )
+    opsets = [helper.make_opsetid("", versions[0])]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=versions[1], producer_name=producer)
     model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     onnx.checker.check_model(model, full_check=True)
     return model
@@ -415,12 +424,16 @@ def main(arguments: list[str] | None = None) -> None:
     report(measured)
     verify_integer(models["int8"])
 
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "digits_fp32.onnx").write_bytes(models["fp32"])
-    (options.output / "digits.onnx").write_bytes(models["int8"])
-    (options.output / "digits.json").write_text(record(data, measured), encoding="utf-8")
-    for name in ("digits_fp32.onnx", "digits.onnx", "digits.json"):
-        print(f"wrote {options.output / name}, {(options.output / name).stat().st_size} bytes")
+    save(options.output, "digits", models, record(data, measured))
+
+
+def save(folder: Path, name: str, models: Mapping[str, bytes], text: str) -> None:
+    """Write a network's files: both models, and the record of their accuracies."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {f"{name}_fp32.onnx": models["fp32"], f"{name}.onnx": models["int8"], f"{name}.json": text.encode()}
+    for file, content in files.items():
+        (folder / file).write_bytes(content)
+        print(f"wrote {folder / file}, {len(content)} bytes")
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ import npukit  # isort: skip  # before ONNX Runtime, whose telemetry it turns of
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
-from train_digits import CLASSES, Digits, Weights, accuracy, load_data, logits, report, shifted
+from onnx import helper
+from train_digits import CLASSES, Digits, Weights, accuracy, load_data, logits, report, save, shifted, whole_model
 
 from npukit.zoo.build import IR_VERSION, OPSET
 
@@ -172,18 +172,7 @@ def build_model(weights: Weights) -> onnx.ModelProto:
     x = add("ReduceMean", "mean", norm("norm", x), numbers(1), keepdims=0)
     add("Gemm", "logits", x, "head/weight", "head/bias")
 
-    graph = helper.make_graph(
-        nodes,
-        NAME,
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 1, 8, 8])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, CLASSES])],
-        [numpy_helper.from_array(np.ascontiguousarray(value), name) for name, value in constants.items()],
-    )
-    opsets = [helper.make_opsetid("", OPSET)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="train_digits_vit.py")
-    model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
-    onnx.checker.check_model(model, full_check=True)
-    return model
+    return whole_model(NAME, nodes, constants, (OPSET, IR_VERSION), "train_digits_vit.py")
 
 
 def record(measured: dict[str, float]) -> str:
@@ -234,12 +223,7 @@ def main(arguments: list[str] | None = None) -> None:
     measured = {precision: accuracy(model, data) for precision, model in models.items()}
     report(measured)
 
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / f"{NAME}_fp32.onnx").write_bytes(models["fp32"])
-    (options.output / f"{NAME}.onnx").write_bytes(models["int8"])
-    (options.output / f"{NAME}.json").write_text(record(measured), encoding="utf-8")
-    for name in (f"{NAME}_fp32.onnx", f"{NAME}.onnx", f"{NAME}.json"):
-        print(f"wrote {options.output / name}, {(options.output / name).stat().st_size} bytes")
+    save(options.output, NAME, models, record(measured))
 
 
 if __name__ == "__main__":
