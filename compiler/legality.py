@@ -43,7 +43,7 @@ from npukit.compiler.ir.operations import (
     TensorOperation,
     TransposedConvolution,
 )
-from npukit.compiler.ir.rearrange import loops_of, moves_nothing
+from npukit.compiler.ir.rearrange import loops_of, moves_nothing, turn_of
 from npukit.compiler.ir.tensor import Tensor, view_axes
 from npukit.compiler.limits import MAX_COLUMN_STRIDE, MAX_COLUMNS, MAX_PAD, MAX_ROWS, MAX_STEP, MAX_STRIDE
 from npukit.compiler.normalization import normalization_descriptors, normalization_parameters
@@ -413,7 +413,7 @@ def _rearrange(config: NpuConfig, graph: Graph, operation: Rearrange) -> None:
             f"{list(x.shape)} becomes {list(y.shape)}, with channels along axis {x.channel_axis} and {y.channel_axis}: "
             "its dimensions do not divide into the channels and places of both"
         )
-    if moves_nothing(operation, x, y):
+    if moves_nothing(operation, x, y) or config.transpose and turn_of(loops, x, y) is not None:
         return
     lanes = all(loop.from_channel == loop.to_channel for loop in loops)
     crossing = [loop for loop in loops if loop.from_channel != loop.to_channel]

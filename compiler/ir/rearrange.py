@@ -12,7 +12,7 @@ from math import prod
 from npukit.compiler.ir.operations import Rearrange
 from npukit.compiler.ir.tensor import Tensor
 
-__all__ = ["Loop", "loops_of", "moves_nothing"]
+__all__ = ["Loop", "Turn", "loops_of", "moves_nothing", "turn_of"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,36 @@ def loops_of(operation: Rearrange, x: Tensor, y: Tensor) -> tuple[Loop, ...] | N
             digits = [digit for one in split for digit in one or ()]
     found = [_loop(digit, x.order, y.order) for digit in digits if digit.size > 1]
     return tuple(_merged(found))
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A rearrangement in which all channels become places that follow each other, and as many places become channels.
+
+    Attributes:
+        matrices: loops over places around that.
+    """
+
+    matrices: tuple[Loop, ...]
+
+
+def turn_of(loops: Iterable[Loop], x: Tensor, y: Tensor) -> Turn | None:
+    """The loops of a rearrangement as a turn, or None."""
+    matrices = []
+    crossing = {True: Loop(1, True, 0, False, 0), False: Loop(1, False, 0, True, 0)}
+    for loop in loops:
+        if loop.from_channel != loop.to_channel:
+            if crossing[loop.from_channel].size > 1:
+                return None
+            crossing[loop.from_channel] = loop
+        elif loop.from_channel:
+            return None
+        else:
+            matrices.append(loop)
+    whole = crossing[True].size == x.order[1] and crossing[False].size == y.order[1]
+    alone = all((loop.size, loop.source, loop.target) > (1, 0, 0) for loop in crossing.values())
+    near = all(loop.source == loop.target == 1 for loop in crossing.values())
+    return Turn(tuple(matrices)) if whole and alone and near else None
 
 
 def moves_nothing(operation: Rearrange, x: Tensor, y: Tensor) -> bool:

@@ -2,7 +2,8 @@
 
 A tile of the result is a range of its places in one channel block. Each lane of it comes from one channel of the
 input, at a place that moves with the tile's: where lanes stay what they are it is copied, and otherwise it is a sum of
-products with matrices of zeros and ones, exact in int32.
+products with matrices of zeros and ones, exact in int32. Where all channels and as many places change places, tiles are
+turned around.
 """
 
 from collections import defaultdict
@@ -14,9 +15,10 @@ from typing import Any
 
 import numpy as np
 from npukit.compiler.ir.operations import Rearrange
-from npukit.compiler.ir.rearrange import Loop, loops_of
+from npukit.compiler.ir.rearrange import Loop, loops_of, turn_of
 from npukit.compiler.limits import MAX_COLUMNS
 from npukit.compiler.schedule.builder import Builder, Region
+from npukit.compiler.schedule.turning import schedule_turn
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import elementwise_words
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
@@ -85,6 +87,10 @@ def schedule_rearrange(builder: Builder, layer: Rearrange) -> None:
     x, y = builder.tensor(layer.input), builder.tensor(layer.output)
     loops = loops_of(layer, x, y)
     assert loops is not None, layer
+    turning = turn_of(loops, x, y) if builder.config.transpose else None
+    if turning is not None:
+        schedule_turn(builder, layer, turning)
+        return
     _Rearrangement(builder, layer, loops).run()
 
 

@@ -6,12 +6,12 @@ the result is turned back.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from npukit.compiler.arithmetic import softmax_descriptor
 from npukit.compiler.ir.operations import Softmax
 from npukit.compiler.limits import MAX_BLOCKS
 from npukit.compiler.schedule.builder import Builder, Region
+from npukit.compiler.schedule.turning import Turned, turn
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import parts, softmax_loops, softmax_tile_words
 from npukit.isa.descriptors import TABLE_ENTRIES
@@ -33,16 +33,6 @@ def schedule_softmax(builder: Builder, layer: Softmax) -> None:
         softmax.tiles(first * size, last * size)
     if places % size:
         softmax.tiles(whole * size, places)
-
-
-@dataclass(frozen=True)
-class _Turned:
-    """Channels of groups of places: words [group][channel] of a buffer."""
-
-    buffer: Buffer
-    groups: int
-    words: int
-    """From group to group."""
 
 
 class _Softmax:
@@ -74,7 +64,7 @@ class _Softmax:
         groups = -(-count // size)
         source = Region(self._source, size, 0, (0, self.blocks), (0, 1), (first, last))
         result = Region(self._result, size, 0, (0, self.blocks), (0, 1), (first, last))
-        numbers = self._turned(builder.load_tile(source, 0), groups, count)
+        numbers = turn(builder, builder.load_tile(source, 0), self.blocks, count, self._layer.input)
         found = self._quotients_of(self._distances(numbers))
         whole = groups * size == count
         out = builder.result_tile(result)
@@ -98,29 +88,7 @@ class _Softmax:
             builder.vector(copy, (Operand("a", back),), Operand("out", out.buffer, write=True), None, capture)
         builder.store_result(result, out)
 
-    def _turned(self, source: Buffer, groups: int, count: int) -> _Turned:
-        """A tile, words [block][place], turned around."""
-        builder, size = self._builder, self._lanes
-        plane, missing = groups * size, groups * size - count
-        if missing:
-            padded = Buffer(Memory.ACT, self.words, self._layer.input)
-            copy = Vector(
-                operation=Operation.COPY, height=self.blocks, width=count, a_stride_y=count, a_stride_x=1,
-                out_stride_y=plane, out_stride_x=1,
-            )  # fmt: skip
-            builder.vector(copy, (Operand("a", source),), Operand("out", padded, write=True))
-            builder.fill_part(padded, 0, count, (1, self.blocks, missing), (0, plane))
-            source = padded
-        turned = Buffer(Memory.ACT, groups * self.words, self._layer.input)
-        instruction = Vector(
-            operation=Operation.TRANSPOSE, blocks=groups, height=self.blocks, width=size,
-            a_stride_block=size, a_stride_y=plane, a_stride_x=1,
-            out_stride_block=self.words, out_stride_y=size, out_stride_x=1,
-        )  # fmt: skip
-        builder.vector(instruction, (Operand("a", source),), Operand("out", turned, write=True))
-        return _Turned(turned, groups, self.words)
-
-    def _distances(self, numbers: _Turned) -> _Turned:
+    def _distances(self, numbers: Turned) -> Turned:
         """What each number is away from the largest of its place, as sources of the table."""
         largest = self._largest(numbers)
         rows, columns = self._loops
@@ -132,7 +100,7 @@ class _Softmax:
         )  # fmt: skip
         operands = Operand("a", numbers.buffer), Operand("b", largest)
         self._builder.vector(instruction, operands, Operand("out", out, write=True), self._index)
-        return _Turned(out, numbers.groups, self.words)
+        return Turned(out, numbers.groups, self.words)
 
     @property
     def _loops(self) -> tuple[int, int]:
@@ -141,14 +109,14 @@ class _Softmax:
         assert found is not None  # else it is not legal
         return found
 
-    def _largest(self, numbers: _Turned) -> Buffer:
+    def _largest(self, numbers: Turned) -> Buffer:
         """The largest of each place's channels, a word for each group: of windows, and again of these, until one is
         left."""
         source, count = numbers, self.channels
         while True:
             windows = [*_windows(count, self._builder.config.max_window)]
             words = sum(number for _, number, _ in windows)
-            out = _Turned(Buffer(Memory.ACT, numbers.groups * words, self._layer.output), numbers.groups, words)
+            out = Turned(Buffer(Memory.ACT, numbers.groups * words, self._layer.output), numbers.groups, words)
             at = 0
             for first, number, (height, width) in windows:
                 instruction = Vector(
@@ -164,7 +132,7 @@ class _Softmax:
                 return out.buffer
             source, count = out, words
 
-    def _quotients_of(self, distances: _Turned) -> _Turned:
+    def _quotients_of(self, distances: Turned) -> Turned:
         """What becomes of each number; words of channels that there are not are 0."""
         builder, groups = self._builder, distances.groups
         rows, columns = self._loops
@@ -188,7 +156,7 @@ class _Softmax:
         missing = self.words - self.channels
         if missing:
             builder.fill_part(out, 0, self.channels, (1, groups, missing), (0, self.words))
-        return _Turned(out, groups, self.words)
+        return Turned(out, groups, self.words)
 
 
 def _windows(count: int, most: int) -> Iterator[tuple[int, int, tuple[int, int]]]:

@@ -24,7 +24,8 @@ from npukit.compiler.legality import check_operation
 from npukit.compiler.pipeline import compile_model
 from npukit.isa.config import PRESETS
 from npukit.isa.formats import BFLOAT16
-from onnx import helper, numpy_helper
+from npukit.isa.instructions import Operation, Vector
+from onnx import TensorProto, helper, numpy_helper
 
 from npukit import ordered_sums
 from npukit.compare_floats import compare_floats
@@ -172,12 +173,12 @@ def test_random_orders(graphs, seed: int) -> None:
 
 
 def test_rows_that_become_channels_are_refused(graphs) -> None:
-    """A matrix turned around has each channel at a place of its own."""
+    """A matrix turned around has each channel at a place of its own, and this machine turns none around."""
     graph = graphs.Graph(seed=4)
     x = graph.matmul(graph.input((256, 32)), 512)
     turned = graph.moved("Transpose", x, [], perm=[1, 0])
     graph.output(graph.matmul(turned, 8))
-    result = compile_model(graph.model(), PRESETS["int8-16x16"], stop_after="partition")
+    result = compile_model(graph.model(), replace(PRESETS["int8-16x16"], transpose=0), stop_after="partition")
     (reason,) = [one.reason for one in result.partition.reasons if one.op == "Transpose"]
     assert "bringing channels to other places takes 256 cycles for each word" in reason
 
@@ -288,3 +289,38 @@ def test_every_operation_has_a_reference() -> None:
     # other operations, or of int8
     gone = {FullyConnected, Clamp, Reshape, Reinterpret, TransposedConvolution, Lookup, Softmax, Normalization}
     assert set(OPERATIONS.values()) - gone == set(ordered_sums._OPERATIONS)
+
+
+@pytest.mark.parametrize("config", ["int8-4x4", "int8-8x8", "int8-16x16"])
+@pytest.mark.parametrize("shape", [(1, 16, 128), (1, 7, 9), (3, 5, 33), (2, 130, 20), (1, 1000, 24)], ids=str)
+def test_matrices_that_are_turned(graphs, config: str, shape: tuple[int, int, int]) -> None:
+    """Channels become places and places channels, between products; each word is turned once."""
+    graph = graphs.Graph(seed=1)
+    a = graph.matmul(graph.input(shape, 0.05), shape[2])
+    turned = graph.node("Transpose", [graph.dequantize(a)], perm=[0, 2, 1])
+    graph.output(graph.matmul(graph.quantize(turned, a.scale, a.zero_point), 11))
+    session, _ = graphs.agree(graph.model(), PRESETS[config])
+    (program,) = session.programs.values()
+    vectors = [one for one in program.instructions if isinstance(one, Vector)]
+    size = PRESETS[config].array
+    words = -(-shape[1] // size) * -(-shape[2] // size) * size * shape[0]
+    turning = [one for one in vectors if one.operation is Operation.TRANSPOSE]
+    assert sum(one.blocks * one.height * one.width for one in turning) == words
+
+
+def test_matrices_that_are_turned_in_bf16() -> None:
+    weights = np.random.default_rng(2).normal(size=(20, 20)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Transpose", ["a"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["t", "v"], ["y"]),
+    ]
+    constants = [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(weights[:13, :6].copy(), "v")]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 13, 20])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 20, 6])
+    graph = helper.make_graph(nodes, "g", [x], [y], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    session = Session(model, "bf16-4x4", capture=True, fallback="none")
+    inputs = {"x": np.random.default_rng(3).normal(size=(2, 13, 20)).astype(np.float32)}
+    found = compare_floats(session, inputs, session.run(inputs))
+    assert found.mismatches == 0 and found.tensors == found.tensors_total, found.first_mismatch
