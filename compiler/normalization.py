@@ -1,6 +1,7 @@
 """What the operations of a normalisation read: see MOMENTS, RECIPROCAL_ROOT and NORMALIZE in `docs/numerics.md`."""
 
 from fractions import Fraction
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,13 @@ def normalization_descriptors(graph: Graph, operation: Normalization, lanes: int
     """The fields of the descriptors of all four operations.
 
     Raises:
-        Refused: for more numbers than can be counted, or an epsilon that is too large beside the input's scale.
+        Refused: for more numbers than can be counted, an epsilon that is negative or no number, or one that is too
+            large beside the input's scale.
     """
     x, y = graph.tensor(operation.input), graph.tensor(operation.output)
     count = x.view[1]
+    if not (isfinite(operation.epsilon) and operation.epsilon >= 0):
+        raise Refused(f"its epsilon is {operation.epsilon:g}; a number that is not negative is supported")
     if count > _LARGEST_COUNT:
         raise Refused(f"{count} numbers are normalised together; {_LARGEST_COUNT} are supported")
     epsilon = round(Fraction(operation.epsilon) * count**2 * 2**FRACTION_BITS / Fraction(x.scale) ** 2)

@@ -226,7 +226,7 @@ def compare(session: Session, oracle: Oracle, inputs: Mapping[str, NDArray], out
             apart_from_float = np.abs(want.astype(np.int64) - got)
             # of equal numbers, ONNX Runtime divides what rounding left of the mean by epsilon's root
             apart_from_float[(source == source[..., :1]).all(axis=-1)] = 0
-            want = defined[name].result(source)
+            want = defined[name].result(source, got.dtype)
         unequal = (want != got) & ~((want != want) & (got != got))
         if apart_from_float is not None:
             near = int((apart_from_float == 1).sum())

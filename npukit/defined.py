@@ -26,7 +26,6 @@ class Definition:
     Attributes:
         source: name of the tensor that is normalised, along its last dimension.
         scales, zero_points: of the source and of the result.
-        dtype: of the result.
         gamma, beta: float32, of each channel.
         epsilon: that is added to the variance.
         centred: whether the mean is subtracted.
@@ -35,14 +34,13 @@ class Definition:
     source: str
     scales: tuple[float, float]
     zero_points: tuple[int, int]
-    dtype: np.dtype
     gamma: NDArray[np.float32]
     beta: NDArray[np.float32]
     epsilon: float
     centred: bool
 
-    def result(self, numbers: NDArray) -> NDArray:
-        """What becomes of a source, of any shape."""
+    def result(self, numbers: NDArray, dtype: np.dtype | type) -> NDArray:
+        """What becomes of a source, of any shape, as int8 or uint8."""
         count = numbers.shape[-1]
         rows = numbers.reshape(-1, count).astype(np.int64) - self.zero_points[0]
         epsilon = round(Fraction(self.epsilon) * count**2 * 2**16 / Fraction(self.scales[0]) ** 2)
@@ -52,9 +50,9 @@ class Definition:
             shift = np.rint(2.0**16 * self.beta.astype(np.float64) / self.gamma)
         shift[(self.gamma == 0) & (self.beta == 0)] = 0
         scaled = (normal + shift.astype(np.int64)).astype(np.float32) * multiplier
-        limits = np.iinfo(self.dtype)
+        limits = np.iinfo(dtype)
         result = np.clip(np.rint(scaled).astype(np.int64) + self.zero_points[1], limits.min, limits.max)
-        return result.astype(self.dtype).reshape(numbers.shape)
+        return result.astype(dtype).reshape(numbers.shape)
 
 
 def _normal(row: list[int], epsilon: int, centred: bool) -> list[int]:
@@ -100,7 +98,7 @@ def definitions(model: onnx.ModelProto) -> dict[str, Definition]:
         assert gamma is not None
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         found[follower[0].output[0]] = Definition(
-            source=before.input[0], scales=(read[0], made[0]), zero_points=(read[1], made[1]), dtype=made[2],
+            source=before.input[0], scales=(read[0], made[0]), zero_points=(read[1], made[1]),
             gamma=gamma, beta=np.zeros_like(gamma) if beta is None else beta,
             epsilon=attributes.get("epsilon", float(np.float32(_EPSILON))),
             centred=node.op_type == "LayerNormalization",
@@ -108,14 +106,15 @@ def definitions(model: onnx.ModelProto) -> dict[str, Definition]:
     return found
 
 
-def _parameters(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> tuple[float, int, np.dtype] | None:
-    """Scale, zero point and type of numbers that are quantised as a whole."""
-    if len(node.input) < 3 or any(name not in constants for name in node.input[1:3]):
+def _parameters(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> tuple[float, int] | None:
+    """Scale and zero point of numbers that are quantised as a whole."""
+    names = [name for name in node.input[1:3] if name]
+    if any(name not in constants for name in names):
         return None
-    scale, zero_point = (numpy_helper.to_array(constants[name]) for name in node.input[1:3])
-    if scale.size != 1 or zero_point.dtype not in (np.int8, np.uint8):
+    scale, *zero_point = (numpy_helper.to_array(constants[name]) for name in names)
+    if any(one.size != 1 for one in (scale, *zero_point)):
         return None
-    return float(scale.reshape(-1)[0]), int(zero_point.reshape(-1)[0]), zero_point.dtype
+    return float(scale.reshape(-1)[0]), int(zero_point[0].reshape(-1)[0]) if zero_point else 0
 
 
 def _vector(
@@ -125,9 +124,9 @@ def _vector(
     if name in constants:
         return numpy_helper.to_array(constants[name])
     node = makers.get(name)
-    if node is None or node.op_type != "DequantizeLinear" or any(one not in constants for one in node.input):
+    if node is None or node.op_type != "DequantizeLinear" or any(one not in constants for one in node.input if one):
         return None
-    raw, scale, *zero_point = (numpy_helper.to_array(constants[one]) for one in node.input)
+    raw, scale, *zero_point = (numpy_helper.to_array(constants[one]) for one in node.input if one)
     zero = zero_point[0].astype(np.int64) if zero_point else 0
     return (raw.astype(np.int64) - zero).astype(np.float32) * scale
 

@@ -141,6 +141,8 @@ def test_between_products(graphs) -> None:
         ({}, {"normalize_cycles": 0}, "operations that are not there with normalize_cycles = 0"),
         ({"gamma": np.zeros(30, np.float32)}, {}, "channel 0 has the scale 0 and the bias"),
         ({"gamma": np.full(30, 1e-6, np.float32)}, {}, "their quotient must be below 16384"),
+        ({"epsilon": -1e-3}, {}, "its epsilon is -0.001; a number that is not negative is supported"),
+        ({"epsilon": float("nan")}, {}, "its epsilon is nan"),
         ({"epsilon": 1e20}, {}, "its epsilon 1e+20 is too large beside the scale 0.05 of"),
         ({"shape": (1, 5000)}, {"array": 4}, "5000 numbers are normalised together; 4096 are supported"),
         ({"shape": (1, 2000)}, {"act_depth": 64}, "with 64 words of a tile: use a configuration with a larger"),
@@ -211,7 +213,7 @@ def test_a_definition_that_is_far_from_onnx_runtime_differs(graphs, monkeypatch:
     """Steps in more elements than may be, and more than one step."""
     session, oracle, inputs, outputs = run(graphs)
     assert compare(session, oracle, inputs, outputs).mismatches == 0
-    ((name, definition),) = oracle.definitions.items()
+    (name,) = oracle.definitions
     honest = oracle.run
 
     def apart(by: int, count: int) -> None:
@@ -222,7 +224,6 @@ def test_a_definition_that_is_far_from_onnx_runtime_differs(graphs, monkeypatch:
 
         monkeypatch.setattr(oracle, "run", shifted)
 
-    assert definition.dtype == np.int8
     apart(1, 4)
     assert compare(session, oracle, inputs, outputs).mismatches == 0
     apart(1, 30)
@@ -230,6 +231,16 @@ def test_a_definition_that_is_far_from_onnx_runtime_differs(graphs, monkeypatch:
     apart(2, 1)
     assert compare(session, oracle, inputs, outputs).mismatches == 1
     assert comparison._FEW == 0.005
+
+
+def test_zero_points_that_are_absent(graphs) -> None:
+    """They are 0, and a quantiser without one makes uint8."""
+    model = normalization(graphs, (5, 12), dtype=np.uint8)
+    for node in model.graph.node:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            del node.input[2:]
+    _, found = graphs.agree(model, SMALL)
+    assert len(found.defined) == 1
 
 
 def test_constants_of_nodes_are_read(graphs) -> None:

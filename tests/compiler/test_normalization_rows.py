@@ -146,10 +146,8 @@ def test_some_rows_in_whole_numbers(random: np.random.Generator) -> None:
     for _ in range(60):
         length = int(random.choice([1, 2, 5, 40, 300]))
         one, rows = case(random, length, centred=random.random() < 0.6), drawn(random, 3, length)
-        definition = Definition(
-            "x", one.scales, one.zero_points, np.dtype(np.int8), one.gamma, one.beta, one.epsilon, one.centred
-        )
-        np.testing.assert_array_equal(one.machine(rows), definition.result(rows))
+        definition = Definition("x", one.scales, one.zero_points, one.gamma, one.beta, one.epsilon, one.centred)
+        np.testing.assert_array_equal(one.machine(rows), definition.result(rows, np.int8))
 
 
 @pytest.mark.parametrize("length", [1, 2, 768, 4096])
@@ -159,8 +157,8 @@ def test_edges(length: int) -> None:
     rows[0], rows[1, -1], rows[3] = -128, 127, np.where(np.arange(length) % 2, 127, -128)
     rows[4], rows[4, 0] = 100, 101
     one = Case((0.05, 0.03), (3, -1), np.ones(length, np.float32), np.zeros(length, np.float32), 1e-12)
-    definition = Definition("x", one.scales, one.zero_points, np.dtype(np.int8), one.gamma, one.beta, one.epsilon, True)
-    np.testing.assert_array_equal(one.machine(rows), definition.result(rows))
+    definition = Definition("x", one.scales, one.zero_points, one.gamma, one.beta, one.epsilon, True)
+    np.testing.assert_array_equal(one.machine(rows), definition.result(rows, np.int8))
     assert (one.machine(rows)[0] == -1).all()
     exact, near = one.exact(rows)
     assert (np.abs(one.machine(rows) - np.clip(exact, -128, 127)) <= 0.5 + near).all()
