@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import (
     Add,
     AveragePool,
+    ByElement,
     Clamp,
     Concatenation,
     Convolution,
@@ -34,6 +35,7 @@ from npukit.compiler.ir.operations import (
     Multiply,
     Normalization,
     Pad,
+    PiecewiseLinear,
     Rearrange,
     Repeat,
     Reshape,
@@ -53,6 +55,7 @@ from npukit.compiler.tiling import (
     elementwise_words,
     kernel_problem,
     normalization_places,
+    softmax_accumulators,
     softmax_loops,
     softmax_tile_words,
     softmax_words,
@@ -60,7 +63,9 @@ from npukit.compiler.tiling import (
     window_problem,
 )
 from npukit.isa.config import NpuConfig
+from npukit.isa.descriptors import descriptor_words
 from npukit.isa.formats import INT32
+from npukit.isa.instructions import Operation, Vector
 
 __all__ = ["LEGALITY", "average_problem", "check_operation", "is_depthwise"]
 
@@ -100,7 +105,7 @@ def _check_pads(pads: tuple[int, ...]) -> None:
 
 
 def _convolution(config: NpuConfig, graph: Graph, operation: Convolution) -> None:
-    strides, dilations, groups = operation.strides, operation.dilations, operation.groups
+    strides, dilations = operation.strides, operation.dilations
     less, operation = without_padding(graph, operation)
     if less is not None:
         graph = replace(graph, constants={**graph.constants, less.tensor.name: less})
@@ -116,14 +121,6 @@ def _convolution(config: NpuConfig, graph: Graph, operation: Convolution) -> Non
     problem = kernel_problem(config, kernel, dilations)
     if problem is not None:
         raise Refused(f"{problem}: use a larger configuration")
-    shape = graph.tensor(operation.weights).shape
-    sizes = shape[1], shape[0] // groups
-    if x.format.floating and groups > 1 and any(size % config.array for size in sizes):
-        # a product with a zero outside of the group is no zero where the other factor is infinite
-        raise Refused(
-            f"groups of {sizes[0]} and {sizes[1]} channels share words; multiples of {config.array} are "
-            "supported in bf16"
-        )
 
 
 def _transposed_convolution(config: NpuConfig, graph: Graph, operation: TransposedConvolution) -> None:
@@ -208,18 +205,23 @@ def _softmax(config: NpuConfig, graph: Graph, operation: Softmax) -> None:
         )
     if softmax_loops(channels) is None:
         raise Refused(f"{channels} numbers to sum up are no product of counts of at most {MAX_ROWS} and {MAX_COLUMNS}")
-    tables = softmax_words(config)
-    if tables > config.par_depth:
+    _check_tables(config, softmax_words(config))
+    if not x.format.floating:
+        softmax_descriptor(graph, operation)
+        return
+    windows = -(-channels // config.max_window)
+    if windows > softmax_accumulators(config):
         raise Refused(
-            f"its tables take {tables} words of PAR, which has {config.par_depth}: "
-            "use a configuration with a larger par_depth"
+            f"{channels} numbers make {windows} partial sums, and there is room for {softmax_accumulators(config)}: "
+            "use a configuration with a larger acc_depth"
         )
-    softmax_descriptor(graph, operation)
 
 
 def _normalization(config: NpuConfig, graph: Graph, operation: Normalization) -> None:
-    if not config.normalize_cycles:
-        raise Refused("a normalisation takes operations that are not there with normalize_cycles = 0")
+    floating = config.activation.floating
+    field = "softmax_cycles" if floating else "normalize_cycles"
+    if not getattr(config, field):
+        raise Refused(f"a normalisation takes operations that are not there with {field} = 0")
     channels = graph.tensor(operation.input).view[1]
     if -(-channels // config.array) > MAX_ROWS:
         raise Refused(f"{channels} numbers are normalised together; {MAX_ROWS * config.array} are supported")
@@ -228,8 +230,28 @@ def _normalization(config: NpuConfig, graph: Graph, operation: Normalization) ->
             f"{channels} numbers are normalised together, with {softmax_tile_words(config)} words of a tile: "
             "use a configuration with a larger act_depth"
         )
-    normalization_descriptors(graph, operation, config.array)
-    normalization_parameters(graph, operation)
+    if not floating:
+        normalization_descriptors(graph, operation, config.array)
+        normalization_parameters(graph, operation)
+        return
+    if not (isfinite(operation.epsilon) and operation.epsilon >= 0):
+        raise Refused(f"its epsilon is {operation.epsilon:g}; a number that is not negative is supported")
+    weights = -(-channels // config.array) * config.array
+    if weights > config.wgt_depth // 2:
+        raise Refused(
+            f"{channels} numbers are summed up by {weights} words of weights; wgt_depth {config.wgt_depth} has room "
+            f"for {config.wgt_depth // 2}: use a configuration with a larger wgt_depth"
+        )
+    _check_tables(config, softmax_words(config))
+
+
+def _check_tables(config: NpuConfig, words: int) -> None:
+    """Refuse tables for which PAR has no room."""
+    if words > config.par_depth:
+        raise Refused(
+            f"its tables take {words} words of PAR, which has {config.par_depth}: "
+            "use a configuration with a larger par_depth"
+        )
 
 
 def _elementwise(config: NpuConfig, graph: Graph, operation: Elementwise) -> None:
@@ -336,14 +358,10 @@ def _check_place(tensor: Tensor, axes: Iterable[int]) -> None:
 
 def _concatenation(config: NpuConfig, graph: Graph, operation: Concatenation) -> None:
     parts = [graph.tensor(name) for name in operation.inputs]
-    counts = [part.view[1] for part in parts]
     y = graph.tensor(operation.output)
     for part in parts:
         _check_channel_axis(part, y.channel_axis)
     _check_place(y, [operation.axis])
-    along_channels = y.nchw_axis(operation.axis) == 1
-    if parts[0].format.floating and along_channels and any(count % config.array for count in counts[:-1]):
-        raise Refused(f"parts of {counts} channels share words; multiples of {config.array} are supported in bf16")
 
 
 def _pad(config: NpuConfig, graph: Graph, operation: Pad) -> None:
@@ -367,15 +385,8 @@ def _slice(config: NpuConfig, graph: Graph, operation: Slice) -> None:
     changed = [axis for axis, sizes in enumerate(zip(x.shape, y.shape, strict=True)) if sizes[0] != sizes[1]]
     for tensor in (x, y):
         _check_place(tensor, changed)
-    first = x.in_nchw(operation.starts, 0)[1]
     if x.view[0] != y.view[0]:
         raise Refused("it cuts the batch; height, width and channels are supported")
-    channels = y.view[1]
-    if x.format.floating and first % config.array:
-        # a product with a zero is no zero where the other factor is infinite
-        raise Refused(f"its first channel {first} is not a multiple of {config.array}, which bf16 does not support")
-    if x.format.floating and first + channels < x.view[1] and channels % config.array:
-        raise Refused(f"its {channels} channels end within a word of {config.array}, which bf16 does not support")
 
 
 def _repeat(config: NpuConfig, graph: Graph, operation: Repeat | Dilate) -> None:
@@ -401,7 +412,14 @@ MOST_CYCLES = 64
 """Of the array for a word of a result whose elements come from other lanes."""
 
 
-def _by_element(config: NpuConfig, graph: Graph, operation: Clamp | Lookup) -> None:
+def _piecewise_linear(config: NpuConfig, graph: Graph, operation: PiecewiseLinear) -> None:
+    if not config.softmax_cycles:
+        raise Refused("a function of one element takes an operation that is not there with softmax_cycles = 0")
+    _check_tables(config, descriptor_words(config, Vector(operation=Operation.FUNCTION)))
+    _by_element(config, graph, operation)
+
+
+def _by_element(config: NpuConfig, graph: Graph, operation: Clamp | ByElement) -> None:
     _check_channel_axis(graph.tensor(operation.input), graph.tensor(operation.output).channel_axis)
 
 
@@ -415,20 +433,16 @@ def _rearrange(config: NpuConfig, graph: Graph, operation: Rearrange) -> None:
         )
     if moves_nothing(operation, x, y) or config.transpose and turn_of(loops, x, y) is not None:
         return
-    lanes = all(loop.from_channel == loop.to_channel for loop in loops)
     crossing = [loop for loop in loops if loop.from_channel != loop.to_channel]
     whole = all(
-        loop.source == loop.target if loop.to_channel else loop.source % config.array == 0
+        loop.source == loop.target
+        if loop.from_channel and loop.to_channel
+        else (loop.source if loop.from_channel else loop.target) % config.array == 0
         for loop in loops
-        if loop.from_channel
+        if loop.from_channel or loop.to_channel
     )
-    if x.format.floating and not (whole and all(loop.from_channel for loop in crossing)):
-        # a product with a zero is no zero where the other factor is infinite
-        raise Refused(
-            f"{list(x.shape)} becomes {list(y.shape)}: channels change their lanes, which bf16 does not support"
-        )
-    if lanes and whole:
-        return
+    if whole:
+        return  # words move as they are
     # each lane of a word may come from another place, and places in between may have channels of their own
     sources = min(config.array, 2 * prod(loop.size for loop in crossing if loop.to_channel))
     places = prod(loop.size for loop in loops if not (loop.from_channel or loop.to_channel))
@@ -461,5 +475,6 @@ LEGALITY: Mapping[type[TensorOperation], Callable[[NpuConfig, Graph, Any], None]
     Rearrange: _rearrange,
     Clamp: _by_element,
     Lookup: _by_element,
+    PiecewiseLinear: _piecewise_linear,
 }
 """The check of each operation that has limits of its own."""

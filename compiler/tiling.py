@@ -22,7 +22,7 @@ from npukit.compiler.limits import (
 )
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import descriptor_words
-from npukit.isa.instructions import SOFTMAX_OPERATIONS, Vector
+from npukit.isa.instructions import SOFTMAX_OPERATIONS, Operation, Vector
 
 _SMALL = 4
 """Images of so many times the array's rows keep it at work while the next weights are loaded."""
@@ -41,6 +41,7 @@ __all__ = [
     "kernel_problem",
     "normalization_places",
     "parts",
+    "softmax_accumulators",
     "softmax_loops",
     "softmax_tile_words",
     "softmax_words",
@@ -127,6 +128,11 @@ def softmax_tile_words(config: NpuConfig) -> int:
     return config.act_depth * min(config.act_banks, 8) // 8
 
 
+def softmax_accumulators(config: NpuConfig) -> int:
+    """Words of ACC for what a bf16 softmax finds in between, beside others."""
+    return config.acc_depth if config.acc_banks > 2 else config.acc_depth * config.acc_banks // 4
+
+
 def normalization_places(config: NpuConfig, channels: int) -> int:
     """Places whose channels are normalised at once: with a tile's words, and a fourth of the accumulators, for their
     statistics and what becomes of a channel block."""
@@ -135,7 +141,10 @@ def normalization_places(config: NpuConfig, channels: int) -> int:
 
 
 def softmax_words(config: NpuConfig) -> int:
-    """Words of PAR that a softmax holds at once: two tables, and descriptors of what it takes besides."""
+    """Words of PAR that a softmax holds at once: two tables, in bf16 one after the other, and descriptors of what it
+    takes besides."""
+    if config.activation.floating:
+        return descriptor_words(config, Vector(operation=Operation.FUNCTION)) + 2
     return sum(descriptor_words(config, Vector(operation=one)) for one in SOFTMAX_OPERATIONS) + 2
 
 

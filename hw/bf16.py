@@ -62,9 +62,10 @@ def stored(bits: Bits) -> Bits:
 
 
 class _Factors:
-    """What two factors say of their product besides its significand; `mantissa` bits of theirs are stored."""
+    """What two factors say of their product besides its significand; `mantissa` bits of theirs are stored. With
+    `absorbing`, 0 as the second one makes 0 of whatever the first one is."""
 
-    def __init__(self, pipe: Pipeline, factors: tuple[Bits, Bits], mantissa: int) -> None:
+    def __init__(self, pipe: Pipeline, factors: tuple[Bits, Bits], mantissa: int, absorbing: bool = False) -> None:
         zero, infinite, invalid = Const(0, 1), Const(0, 1), Const(0, 1)
         self.significands, exponents = [], []
         for factor in factors:
@@ -74,10 +75,13 @@ class _Factors:
             infinite = infinite | (exponent == INFINITE)
             invalid = invalid | _is_nan(factor, mantissa)
             self.significands.append(Cat(factor[:mantissa], Const(1, 1)))
+        absorbed = Const(0, 1)
+        if absorbing:
+            absorbed = factors[1][mantissa : mantissa + 8] == 0
         self.sign = pipe.value(0, factors[0][-1] ^ factors[1][-1], "sign")
-        self.nan = pipe.register(0, invalid | (zero & infinite), "nan")
+        self.nan = pipe.register(0, (invalid | (zero & infinite)) & ~absorbed, "nan")
         self.zero = pipe.register(0, zero, "zero")
-        self.infinite = pipe.register(0, infinite, "infinite")
+        self.infinite = pipe.register(0, infinite & ~absorbed, "infinite")
         self.exponent = pipe.register(0, exponents[0] + exponents[1], "exponent")
 
     def packed(self, cycle: int, exponent: Bits, mantissa: Bits) -> Bits:
@@ -91,10 +95,12 @@ class _Factors:
 
 
 class Bf16Multiplier(wiring.Component):
-    """Product of two bfloat16 as binary32. It is exact but for underflow, which gives +0, and overflow.
+    """Product of a bfloat16 and a weight as binary32. It is exact but for underflow, which gives +0, and overflow.
+
+    A weight of 0 adds nothing, not even of an infinite number or NaN.
 
     Members:
-        a, b: in, 16 bits.
+        a, b: in, 16 bits; b is the weight.
         product: out, 32 bits, `latency` cycles later.
     """
 
@@ -110,7 +116,7 @@ class Bf16Multiplier(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         pipe = Pipeline(m)
-        factors = _Factors(pipe, (self.a, self.b), 7)
+        factors = _Factors(pipe, (self.a, self.b), 7, absorbing=True)
         m.submodules.significands = multiply = Multiplier(9, 9)
         m.d.comb += [multiply.a.eq(factors.significands[0]), multiply.b.eq(factors.significands[1])]
 

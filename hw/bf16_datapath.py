@@ -19,8 +19,10 @@ from npukit.hw.bf16 import (
     stored,
 )
 from npukit.hw.delay import delay, delay_in_memory
+from npukit.hw.function import FunctionLane
 from npukit.hw.pipeline import Pipeline, Staged
 from npukit.hw.vector_base import OPERANDS, WINDOW, VectorDatapath, is_one_of, lane_group_bits
+from npukit.hw.vector_loader import WordKind
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import WHOLE_WORD_OPERATIONS, Operation
 from npukit.isa.timing import ADDER_LATENCY, Timing
@@ -29,6 +31,8 @@ __all__ = ["Bf16VectorDatapath"]
 
 _PRODUCTS = WINDOW + Bf16Multiplier.latency
 """Cycles from a pass to its products."""
+_LINES = OPERANDS + FunctionLane.latency
+"""To the line of a function."""
 ONE, MINUS_INFINITY = 0x3F800000, 0xFF800000
 _RAW = (Operation.COPY, Operation.PART, Operation.TRANSPOSE)
 """Operations that take bits as they are."""
@@ -66,12 +70,14 @@ class Bf16VectorDatapath(VectorDatapath):
 
         # what does not apply changes nothing: * 1, + 0, no limits
         summed = (operation == Operation.SUM) & ~to_acc
-        no_limit = (operation == Operation.MAX) | ((operation == Operation.SUM) & to_acc)
+        looked_up = operation == Operation.FUNCTION
+        no_limit = (operation == Operation.MAX) | ((operation == Operation.SUM) & to_acc) | looked_up
         biased = is_one_of(operation, (Operation.REQUANTIZE, Operation.DEPTHWISE))
         windowed = is_one_of(operation, (Operation.MAX, Operation.SUM, Operation.DEPTHWISE))
         single, second, factors, addends = [], [], [], []
         two = is_one_of(operation, _TWO_SOURCES)
-        lanes = max(config.vector_lanes, config.fma_lanes)
+        function_lanes = Timing(config).softmax_lanes
+        lanes = max(config.vector_lanes, config.fma_lanes, function_lanes)
         for k in range(lanes):
             own, other, bias = Signal(32, name=f"a_{k}"), Signal(32, name=f"b_{k}"), Signal(32, name=f"bias_{k}")
             if k < config.vector_lanes:
@@ -93,24 +99,34 @@ class Bf16VectorDatapath(VectorDatapath):
         low, high = (Mux(no_limit, CANONICAL_NAN, field(name)) for name in ("low", "high"))
 
         sums = self._accumulate(m, control, single)
+        lines = self._lines(m, control, a, field)
+        lines_late = delay_in_memory(m, Cat(line.factors for line in lines), sums_at - _LINES, "lines_late")
+        intercepts_late = delay_in_memory(m, Cat(line.addend for line in lines), added_at - _LINES, "intercepts_late")
         late_single = delay_in_memory(m, Cat(*single), sums_at - OPERANDS, "single_late")
         late_factor = delay_in_memory(m, Cat(*factors), sums_at - OPERANDS, "factor_late")
         late_addend = delay_in_memory(m, Cat(*addends), added_at - OPERANDS, "addend_late")
         limits = delay_in_memory(m, Cat(low, high), limited_at - OPERANDS, "limits_late")
         from_window = delay(m, windowed, sums_at - OPERANDS, "from_window")
+        from_line = delay(m, looked_up, sums_at - OPERANDS, "from_line")
+        plus_line = delay(m, from_line, added_at - sums_at, "plus_line")
         results = []
         for k in range(lanes):
             m.submodules[f"multiply_{k}"] = multiply = Float32Multiplier()
             m.submodules[f"add_{k}"] = add = Float32Adder()
-            value = late_single.word_select(k, 32)
+            value, factor = late_single.word_select(k, 32), late_factor.word_select(k, 32)
+            addend = late_addend.word_select(k, 32)
             if k < config.vector_lanes:
                 value = Mux(from_window, sums[k], value)
+            if k < function_lanes:
+                line = lines_late.word_select(k, 64)
+                value, factor = Mux(from_line, line[:32], value), Mux(from_line, line[32:], factor)
+                addend = Mux(plus_line, intercepts_late.word_select(k, 32), addend)
             result = Signal(32, name=f"limited_{k}", reset_less=True)
             m.d.comb += [
                 multiply.a.eq(value),
-                multiply.b.eq(late_factor.word_select(k, 32)),
+                multiply.b.eq(factor),
                 add.a.eq(multiply.product),
-                add.b.eq(late_addend.word_select(k, 32)),
+                add.b.eq(addend),
             ]
             m.d.sync += result.eq(limited(add.total, limits[:32], limits[32:]))
             results.append(result)
@@ -123,6 +139,27 @@ class Bf16VectorDatapath(VectorDatapath):
         )
         self._collect(m, results, whole, collect_at)
         return m
+
+    def _lines(self, m: Module, control: Staged, a: Value, field) -> list[FunctionLane]:
+        """The lanes that look up FUNCTION's lines, which are there in `_LINES`."""
+        lanes = Timing(self._config).softmax_lanes
+        word, place = self.parameters.payload.data, self.parameters.payload.place
+        pairs = self._config.array // 2
+        pair = word.word_select(place.index % pairs, 64)
+        lines = []
+        for k in range(lanes):
+            m.submodules[f"function_{k}"] = lane = FunctionLane()
+            m.d.comb += [
+                lane.write.eq(self._brings(WordKind.NUMBERS)),
+                lane.place.eq(place.index),
+                Cat(lane.slope, lane.intercept).eq(pair),
+                lane.number.eq(self._lane(m, a, control.at(OPERANDS).lane_group, k, lanes, 32)),
+                lane.indexing.eq(field("indexing")),
+                lane.step.eq(field("step").as_signed()),
+                lane.offset.eq(field("offset").as_signed()),
+            ]
+            lines.append(lane)
+        return lines
 
     def _whole_word(self, m: Module, a: Value, transposed: Value, operation: Value, field) -> Value:
         """Result of the operations on whole words, with 32 bits a lane; of elements of ACT in the upper half."""
@@ -212,6 +249,7 @@ class Bf16VectorDatapath(VectorDatapath):
         late = data.View(collected.shape(), delay_in_memory(m, collected.as_value(), cycle, "collect"))
         operation, group = late.operation, late.lane_group
         word = Signal(8 * config.wide_word_bytes, reset_less=True)
+        function_lanes = Timing(config).softmax_lanes
         two, is_whole = is_one_of(operation, _TWO_SOURCES), is_one_of(operation, WHOLE_WORD_OPERATIONS)
         with m.If(delay(m, self.control.passing, cycle, "collecting")):
             for element in range(config.array):
@@ -221,6 +259,10 @@ class Bf16VectorDatapath(VectorDatapath):
                 with m.Elif(two):
                     with m.If(group == element // config.fma_lanes):
                         m.d.sync += target.eq(results[element % config.fma_lanes])
+                if function_lanes:
+                    with m.Elif(operation == Operation.FUNCTION):
+                        with m.If(group == element // function_lanes):
+                            m.d.sync += target.eq(results[element % function_lanes])
                 with m.Elif(group == element // config.vector_lanes):
                     m.d.sync += target.eq(results[element % config.vector_lanes])
         raw = delay(m, is_one_of(operation, _RAW), 1, "raw")

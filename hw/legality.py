@@ -19,7 +19,7 @@ from npukit.isa.instructions import (
     Store,
     Vector,
 )
-from npukit.isa.legality import LOAD_MEMORIES, SECOND_SOURCE_MEMORIES, VECTOR_MEMORIES
+from npukit.isa.legality import LOAD_MEMORIES, SECOND_SOURCE_MEMORIES, vector_memories
 
 __all__ = ["refused"]
 
@@ -59,7 +59,8 @@ def _illegal_vector(config: NpuConfig, vector) -> Value:
     legal: Value = Const(0, 1)
     for one in operations_of(config):
         pairs = Cat(
-            (vector.a_memory == source) & (vector.out_memory == result) for source, result in VECTOR_MEMORIES[one]
+            (vector.a_memory == source) & (vector.out_memory == result)
+            for source, result in vector_memories(config, one)
         ).any()
         legal = legal | ((operation == one) & pairs)
     largest = config.max_window - 1  # counts hold count - 1

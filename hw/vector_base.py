@@ -13,7 +13,7 @@ from npukit.hw.transpose import Transposer
 from npukit.hw.vector_loader import WordKind, parameter_word
 from npukit.hw.vector_windows import window_pass, window_slot_bits
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import TABLE_ENTRIES, LaneField, descriptor_lanes
+from npukit.isa.descriptors import LaneField, descriptor_lanes, table_lanes
 from npukit.isa.instructions import InstructionError, Operation
 from npukit.isa.timing import READ_LATENCY, Timing
 
@@ -214,9 +214,8 @@ class VectorDatapath(wiring.Component):
             lanes = descriptor_lanes(self._config, operation)
         except InstructionError:  # of the other data type, or left out
             return ()
-        if not Timing.table_cycles(operation):
-            return lanes
-        return tuple(replace(one, lane=one.lane - TABLE_ENTRIES) for one in lanes if one.lane >= TABLE_ENTRIES)
+        first = table_lanes(operation)
+        return tuple(replace(one, lane=one.lane - first) for one in lanes if one.lane >= first)
 
     # ---- operands
 

@@ -11,7 +11,7 @@ from npukit.hw.layout import instruction_layout
 from npukit.hw.memory import read_port
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import block_parameters, descriptor_lanes, operations_of
-from npukit.isa.instructions import SOFTMAX_OPERATIONS, InstructionError, Memory, Operation, Vector
+from npukit.isa.instructions import InstructionError, Memory, Operation, Vector
 from npukit.isa.timing import NUMBER_LOAD_CYCLES, READ_LATENCY, Timing
 
 __all__ = ["VectorLoader", "WordKind", "parameter_word"]
@@ -26,7 +26,7 @@ class WordKind(enum.Enum, shape=3):
     TABLE = 3
     """Entries of the table: a word stays for as many cycles as it has parts of four entries."""
     NUMBERS = 4
-    """Entries of the table of numbers: a word stays for as many cycles as it has entries."""
+    """Entries of the table of numbers, or pairs of them: a word stays for as many cycles as it has entries."""
 
 
 _INDEX_BITS = 8
@@ -157,7 +157,7 @@ class VectorLoader(wiring.Component):
                     with m.Case(height << 4 | width):
                         m.d.comb += taps.eq(-(-(height + 1) * (width + 1) // (4 // config.element_bytes)))
         with_table = [operation for operation in operations_of(config) if Timing.table_cycles(operation)]
-        with_numbers = [operation for operation in with_table if operation in SOFTMAX_OPERATIONS]
+        with_numbers = [operation for operation in with_table if Timing.table_cycles(operation) >= NUMBER_LOAD_CYCLES]
         has_table = Cat(head.operation == operation for operation in with_table).any()
         m.d.comb += [
             needed.block_words.eq(needed.parameters + taps),
@@ -231,7 +231,8 @@ class VectorLoader(wiring.Component):
 
     def _read(self, m: Module, front: SimpleNamespace, load: SimpleNamespace, address: Signal) -> None:
         """PAR: a word each cycle, or, for the table, as its entries are used up."""
-        lane_bits = exact_log2(self._config.array)
+        # a word's entries: of FUNCTION, the only table of bf16, pairs
+        lane_bits = exact_log2(self._config.array) - int(self._config.activation.floating)
         read_now = Signal()
         m.d.comb += [
             read_now.eq(load.reading & Mux(front.needs.table_cycles != 0, load.word[:lane_bits] == 0, 1)),

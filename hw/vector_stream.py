@@ -14,8 +14,6 @@ from npukit.hw.vector_windows import RowWindows, Sweeps
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import operations_of
 from npukit.isa.instructions import (
-    NORMALIZE_OPERATIONS,
-    SOFTMAX_OPERATIONS,
     TWO_SOURCE_OPERATIONS,
     WHOLE_WORD_OPERATIONS,
     WINDOW_OPERATIONS,
@@ -85,7 +83,7 @@ class VectorStream(wiring.Component):
         last_next = Signal.like(last_group)
         m.d.comb += last_next.eq(Mux(is_one_of(front.operation, WHOLE_WORD_OPERATIONS), 0, passes))
         with m.Switch(front.operation):
-            for operation in sorted((SOFTMAX_OPERATIONS | NORMALIZE_OPERATIONS) & set(operations_of(config))):
+            for operation in (one for one in operations_of(config) if timing.word_cycles(one)):
                 with m.Case(operation):
                     m.d.comb += last_next.eq(timing.word_cycles(operation) - 1)
         fills = front.operation == Operation.FILL

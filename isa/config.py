@@ -56,10 +56,11 @@ class NpuConfig:
     transpose: int = 1
     """1: VECTOR turns tiles of `array` words around, TRANSPOSE; 0: not."""
     softmax_cycles: int = 4
-    """Cycles of a word in TABLE_SUM and TABLE_DIVIDE: `array` / softmax_cycles lanes have them; 0: not there."""
+    """Cycles of a word in TABLE_SUM and TABLE_DIVIDE, with bf16 in FUNCTION: `array` / softmax_cycles lanes have them;
+    0: not there."""
     normalize_cycles: int = 2
     """Cycles of a word in MOMENTS and NORMALIZE: `array` / normalize_cycles lanes have them; 0: not there, and no
-    RECIPROCAL_ROOT."""
+    RECIPROCAL_ROOT. Without effect with bf16, which normalises by FUNCTION."""
     vector_taps: int = 3
     """Window columns that VECTOR combines per lane in a cycle."""
     max_window: int = 7

@@ -5,6 +5,7 @@ parameters are whole PAR words (one value per channel). Nothing here changes tim
 words an operation reads, and that follows from the instruction and the configuration alone.
 """
 
+import enum
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 __all__ = [
     "OPTIONAL_OPERATIONS",
     "TABLE_ENTRIES",
+    "Indexing",
     "LaneField",
     "block_parameters",
     "decode_descriptor",
@@ -27,6 +29,7 @@ __all__ = [
     "operations_of",
     "pack_taps",
     "parameter_words",
+    "table_lanes",
     "tap_words",
     "unpack_taps",
 ]
@@ -169,6 +172,26 @@ _INTEGER: dict[Operation, tuple[LaneField, ...]] = {
     Operation.NORMALIZE: (_part("zero_point", 0, 0, 8, "zero point of the second source"), *_count_and_mean(0)),
 }
 
+
+class Indexing(enum.IntEnum):
+    """How FUNCTION chooses the segment of a number, and what else its exponent decides."""
+
+    VALUE = 0
+    """By the number: segments of the same width follow each other."""
+    RECIPROCAL = 1
+    """By its significand; the result is scaled by the reciprocal of the number's power of two."""
+    RECIPROCAL_ROOT = 2
+    """By the lowest bit of its exponent and its significand; scaled by the reciprocal root of that power."""
+
+
+_SEGMENTS = tuple(
+    _whole(name, 2 * index + part, doc, is_float=True)
+    for index in range(TABLE_ENTRIES)
+    for part, (name, doc) in enumerate(
+        ((f"slope_{index}", f"factor in segment {index}"), (f"intercept_{index}", f"addend in segment {index}"))
+    )
+)
+
 _FLOATING: dict[Operation, tuple[LaneField, ...]] = {
     Operation.REQUANTIZE: _clamp_float(0),
     Operation.DEPTHWISE: _clamp_float(0),
@@ -181,6 +204,12 @@ _FLOATING: dict[Operation, tuple[LaneField, ...]] = {
     Operation.FILL: (_whole("value", 0, "fp32, rounded to bf16 for ACT and WGT", is_float=True),),
     Operation.PART: (_part("part", 0, 0, 1, "which sixteen bits of each accumulator, from the lowest", signed=False),),
     Operation.TRANSPOSE: (),
+    Operation.FUNCTION: (
+        *_SEGMENTS,
+        _part("step", 2 * TABLE_ENTRIES, 0, 5, "log2 of a segment's width"),
+        _part("offset", 2 * TABLE_ENTRIES, 8, 10, "number of the segment that begins at 0"),
+        _part("indexing", 2 * TABLE_ENTRIES, 24, 2, "0: by the value; 1: reciprocal; 2: reciprocal root", signed=False),
+    ),
 }
 
 _FIELDS = {INTEGER: _INTEGER, FLOATING: _FLOATING}
@@ -202,6 +231,7 @@ OPTIONAL_OPERATIONS: Mapping[Operation, str] = {
     Operation.TRANSPOSE: "transpose",
     Operation.TABLE_SUM: "softmax_cycles",
     Operation.TABLE_DIVIDE: "softmax_cycles",
+    Operation.FUNCTION: "softmax_cycles",
     **dict.fromkeys(sorted(NORMALIZE_OPERATIONS), "normalize_cycles"),
 }
 """Operations that a configuration may leave out, and the field that does."""
@@ -235,6 +265,17 @@ def descriptor_lanes(config: NpuConfig, operation: Operation) -> tuple[LaneField
 def block_parameters(config: NpuConfig, operation: Operation) -> tuple[str, ...]:
     """Names of the PAR words that each block of an operation reads before its taps."""
     return _BLOCK[config.datapath].get(operation, ())
+
+
+def table_lanes(operation: Operation) -> int:
+    """Lanes of an operation's descriptor that are a table, which the other fields follow; 0: it has no table."""
+    lanes = {
+        Operation.TABLE: TABLE_ENTRIES // 4,
+        Operation.TABLE_SUM: TABLE_ENTRIES,
+        Operation.TABLE_DIVIDE: TABLE_ENTRIES,
+        Operation.FUNCTION: 2 * TABLE_ENTRIES,
+    }
+    return lanes.get(operation, 0)
 
 
 def tap_words(config: NpuConfig, instruction: Vector) -> int:

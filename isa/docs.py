@@ -279,7 +279,7 @@ def _operation(operation: Operation) -> Iterator[str]:
     if operation is Operation.FILL:
         sources = "no source"
     window = ", a window" if operation in WINDOW_OPERATIONS else ""
-    yield f"Code {operation.value}; {sources}{window}; {ways_of(operation)}."
+    yield f"Code {operation.value}; {sources}{window}."
     yield ""
     for dtype in DATAPATHS:
         config = NpuConfig(dtype=dtype)
@@ -295,7 +295,8 @@ def _operation(operation: Operation) -> Iterator[str]:
         parameters = f"per block {', then '.join(blocks)}" if blocks else "no block parameters"
         option = OPTIONAL_OPERATIONS.get(operation)
         only = f"with `{option}` not 0; " if option else ""
-        yield f"{dtype}: {only}{parameters}; {'descriptor:' if fields else 'no descriptor.'}"
+        descriptor = "descriptor:" if fields else "no descriptor."
+        yield f"{dtype}: {ways_of(config, operation)}; {only}{parameters}; {descriptor}"
         yield ""
         if fields:
             yield from _table(("Lane", "Bits", "Field", "Meaning"), _lane_rows(fields))

@@ -97,6 +97,7 @@ class Operation(enum.IntEnum):
     MOMENTS = 18
     RECIPROCAL_ROOT = 19
     NORMALIZE = 20
+    FUNCTION = 21
 
 
 WINDOW_OPERATIONS = frozenset({Operation.MAX, Operation.SUM, Operation.DEPTHWISE, Operation.DEPTHWISE_FIXED})

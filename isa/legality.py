@@ -19,7 +19,7 @@ from npukit.isa.instructions import (
     Vector,
 )
 
-__all__ = ["LOAD_MEMORIES", "SECOND_SOURCE_MEMORIES", "VECTOR_MEMORIES", "illegal_mode", "memory_names", "ways_of"]
+__all__ = ["LOAD_MEMORIES", "SECOND_SOURCE_MEMORIES", "illegal_mode", "memory_names", "vector_memories", "ways_of"]
 
 LOAD_MEMORIES = frozenset({Memory.ACT, Memory.WGT, Memory.PAR})
 """Where LOAD may write."""
@@ -31,8 +31,10 @@ _ACC_TO_ACC = frozenset({(Memory.ACC, Memory.ACC)})
 _WITHIN = frozenset({(Memory.ACT, Memory.ACT), (Memory.ACC, Memory.ACC)})
 _ACT_TO_WGT = frozenset({(Memory.ACT, Memory.WGT)})
 _ACROSS = frozenset({(Memory.ACT, Memory.ACC), (Memory.ACC, Memory.ACT)})
+_ANYHOW = _WITHIN | _ACROSS
 
-VECTOR_MEMORIES: Mapping[Operation, frozenset[tuple[Memory, Memory]]] = {
+_Pairs = frozenset[tuple[Memory, Memory]]
+_MEMORIES: Mapping[Operation, _Pairs] = {
     Operation.REQUANTIZE: _ACC_TO_ACT,
     Operation.REQUANTIZE_FIXED: _ACC_TO_ACT,
     Operation.ADD: _ACT_TO_ACT,
@@ -40,13 +42,13 @@ VECTOR_MEMORIES: Mapping[Operation, frozenset[tuple[Memory, Memory]]] = {
     Operation.MULTIPLY: _ACT_TO_ACT,
     Operation.MULTIPLY_FIXED: _ACT_TO_ACT,
     Operation.MAX: _ACT_TO_ACT,
-    Operation.SUM: _WITHIN | _ACROSS,
+    Operation.SUM: _ANYHOW,
     Operation.DEPTHWISE: _ACT_TO_ACT,
     Operation.DEPTHWISE_FIXED: _ACT_TO_ACT,
     Operation.TABLE: _ACT_TO_ACT,
     Operation.CONVERT: _ACROSS,
     Operation.COPY: _WITHIN | _ACT_TO_WGT,
-    Operation.FILL: _WITHIN | _ACROSS | _ACT_TO_WGT,
+    Operation.FILL: _ANYHOW | _ACT_TO_WGT,
     Operation.PART: _ACC_TO_ACT,
     Operation.TRANSPOSE: _ACT_TO_ACT | _ACT_TO_WGT,
     Operation.TABLE_SUM: _ACT_TO_ACC,
@@ -54,9 +56,10 @@ VECTOR_MEMORIES: Mapping[Operation, frozenset[tuple[Memory, Memory]]] = {
     Operation.MOMENTS: _ACT_TO_ACC,
     Operation.RECIPROCAL_ROOT: _ACC_TO_ACC,
     Operation.NORMALIZE: _ACC_TO_ACC,
+    Operation.FUNCTION: _ANYHOW,
 }
-"""The memories (of the first source, of the result) that each operation may have together. FILL reads no source, and
-yet its source field names one of these."""
+_FLOATING_MEMORIES: Mapping[Operation, _Pairs] = {Operation.ADD: _ANYHOW, Operation.MULTIPLY: _ANYHOW}
+"""Where numbers of ACC and ACT differ only in how many bits they have."""
 
 SECOND_SOURCE_MEMORIES = frozenset({Memory.ACT})
 """Where the second source of an operation that has one may be; for all others the field has no effect."""
@@ -68,9 +71,16 @@ def memory_names(memories: frozenset[Memory]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def ways_of(operation: Operation) -> str:
+def vector_memories(config: NpuConfig, operation: Operation) -> frozenset[tuple[Memory, Memory]]:
+    """The memories (of the first source, of the result) that an operation may have together. FILL reads no source, and
+    yet its source field names one of these."""
+    return (_FLOATING_MEMORIES if config.activation.floating else _MEMORIES).get(operation, _MEMORIES[operation])
+
+
+def ways_of(config: NpuConfig, operation: Operation) -> str:
     """An operation's pairs of memories as text: `from ACC to ACT`."""
-    return " or ".join(f"from {one.name} to {other.name}" for one, other in sorted(VECTOR_MEMORIES[operation]))
+    pairs = sorted(vector_memories(config, operation))
+    return " or ".join(f"from {one.name} to {other.name}" for one, other in pairs)
 
 
 def _illegal_load(config: NpuConfig, load: Load) -> str | None:
@@ -96,9 +106,9 @@ def _illegal_vector(config: NpuConfig, vector: Vector) -> str | None:
         descriptor_lanes(config, vector.operation)
     except InstructionError as error:
         return str(error)
-    if (vector.a_memory, vector.out_memory) not in VECTOR_MEMORIES[vector.operation]:
+    if (vector.a_memory, vector.out_memory) not in vector_memories(config, vector.operation):
         taken = f"from {vector.a_memory.name} to {vector.out_memory.name}"
-        return f"{name} goes {ways_of(vector.operation)}, not {taken}"
+        return f"{name} goes {ways_of(config, vector.operation)}, not {taken}"
     if vector.operation is Operation.TRANSPOSE and vector.width != config.array:
         return f"TRANSPOSE goes tile by tile: its width is {config.array}, the array's, not {vector.width}"
     if vector.operation in REDUCTION_OPERATIONS and (vector.out_stride_y or vector.out_stride_x):

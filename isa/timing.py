@@ -39,7 +39,7 @@ WRITE_OUTSTANDING = 32
 TABLE_LOAD_CYCLES = 64
 """Cycles to fill VECTOR's 256-entry table, four entries a cycle."""
 NUMBER_LOAD_CYCLES = 256
-"""Cycles to fill VECTOR's table of 256 numbers in binary32, one a cycle."""
+"""Cycles to fill VECTOR's table of 256 numbers in binary32, one a cycle, or of as many pairs of them."""
 ROOT_CYCLES = 56
 """Cycles of a word in RECIPROCAL_ROOT, which finds a root digit by digit."""
 
@@ -164,12 +164,15 @@ class Timing:
             Operation.TABLE: TABLE_LOAD_CYCLES,
             Operation.TABLE_SUM: NUMBER_LOAD_CYCLES,
             Operation.TABLE_DIVIDE: NUMBER_LOAD_CYCLES + 1,
+            Operation.FUNCTION: NUMBER_LOAD_CYCLES + 1,
         }
         return cycles.get(operation, 0)
 
     def word_cycles(self, operation: Operation) -> int:
-        """Cycles of a word in an operation of a softmax or a normalisation; 0: it is none."""
+        """Cycles of a word in an operation with lanes of its own: of a softmax, a normalisation, or a function; 0: it
+        has none."""
         cycles = {
+            Operation.FUNCTION: self.config.softmax_cycles,
             **dict.fromkeys(SOFTMAX_OPERATIONS, self.config.softmax_cycles),
             **dict.fromkeys(NORMALIZE_OPERATIONS, self.config.normalize_cycles),
             Operation.RECIPROCAL_ROOT: ROOT_CYCLES,
@@ -178,10 +181,9 @@ class Timing:
 
     @property
     def softmax_lanes(self) -> int:
-        """Elements that VECTOR handles in a cycle of TABLE_SUM and TABLE_DIVIDE; 0: it does not have them."""
-        if not self.config.softmax_cycles or self.config.datapath is not INTEGER:
-            return 0
-        return self.config.array // self.config.softmax_cycles
+        """Elements that VECTOR handles in a cycle of TABLE_SUM and TABLE_DIVIDE, or of FUNCTION; 0: they are not
+        there."""
+        return self.config.array // self.config.softmax_cycles if self.config.softmax_cycles else 0
 
     @property
     def normalize_lanes(self) -> int:

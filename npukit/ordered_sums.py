@@ -5,6 +5,7 @@ memories. A layer is computed from the values that the machine gave its inputs, 
 """
 
 from collections.abc import Callable, Mapping
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +24,21 @@ from npukit.compiler.ir.operations import (
     MatrixProduct,
     MaxPool,
     Multiply,
+    Normalization,
     Pad,
+    PiecewiseLinear,
     Rearrange,
     Repeat,
     Slice,
+    Softmax,
     TensorOperation,
     Window,
 )
+from npukit.compiler.lines import Lines, exponential, reciprocal, reciprocal_root
 from npukit.compiler.tiling import average_window
 from npukit.isa.config import NpuConfig
-from npukit.sim.bfloat16 import add, canonical, clamp, multiply, narrow, widen
+from npukit.isa.descriptors import Indexing
+from npukit.sim.bfloat16 import add, canonical, clamp, function, maximum, multiply, narrow, weigh, widen
 
 __all__ = ["layer_output"]
 
@@ -128,14 +134,16 @@ def _sums(config: NpuConfig, weights: Floats, operation: Convolution, x: Floats,
         first = group * inner
         outputs = slice(group * out_of_group, (group + 1) * out_of_group)
         total = result[:, outputs]
-        for block in range(0, inner, config.array):
+        # a step of the array is a word, of which channels of other groups add nothing
+        edges = sorted({first, *range(-(-first // config.array) * config.array, first + inner, config.array)})
+        for block in edges:
             for ky in range(height):
                 for kx in range(width):
                     column = np.zeros_like(total)
                     window = _shifted(x, operation, shape, ky, kx)
-                    for channel in range(block, min(inner, block + config.array)):
-                        factor = weights[outputs, channel, ky, kx][None, :, None, None]
-                        column = add(column, multiply(window[:, first + channel, None], factor))
+                    for channel in range(block, min(first + inner, block - block % config.array + config.array)):
+                        factor = weights[outputs, channel - first, ky, kx][None, :, None, None]
+                        column = add(column, weigh(window[:, channel, None], factor))
                     total = add(total, column)
         result[:, outputs] = total
     return result
@@ -152,7 +160,7 @@ def _depthwise(
     for ky in range(height):
         for kx in range(width):
             window = _shifted(x, operation, shape, ky, kx)
-            total = add(total, multiply(window, weights[None, :, 0, ky, kx, None, None]))
+            total = add(total, weigh(window, weights[None, :, 0, ky, kx, None, None]))
     return _limited(add(total, _bias(graph, operation)), operation.limits)
 
 
@@ -297,10 +305,76 @@ def _matrix_product(
     for block in range(0, a.shape[-1], config.array):
         column: Floats = np.zeros_like(total)
         for inner in range(block, min(a.shape[-1], block + config.array)):
-            column = add(column, multiply(a[..., :, inner, None], b[..., None, inner, :]))
+            column = add(column, weigh(a[..., :, inner, None], b[..., None, inner, :]))
         total = add(total, column)
     batch, channels, height, width = shape
     return _limited(total, operation.limits).reshape(batch, height, width, channels).transpose(0, 3, 1, 2)
+
+
+def _piecewise_linear(
+    config: NpuConfig, graph: Graph, operation: PiecewiseLinear, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    lines = Lines(graph.constants[operation.table].data, operation.step, operation.offset)
+    return _on_lines(inputs[operation.input], lines)
+
+
+def _on_lines(x: Floats, lines: Lines) -> Floats:
+    return function(x, lines.table[:, 0], lines.table[:, 1], Indexing.VALUE, lines.step, lines.offset)
+
+
+def _of_significand(x: Floats, table: Floats, indexing: Indexing) -> Floats:
+    return function(x, table[:, 0], table[:, 1], indexing, 0, 0)
+
+
+def _softmax(
+    config: NpuConfig, graph: Graph, operation: Softmax, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    """Exponentials, rounded; their sums over windows, sums of these sums, and so on; the product with a reciprocal."""
+    x = inputs[operation.input]
+    largest = maximum(x.transpose(0, 2, 3, 1)[..., None, None])[:, None, ..., 0]
+    exponentials = widen(narrow(canonical(_on_lines(add(x, -largest), exponential()))))
+    sums = [exponentials[:, channel] for channel in range(x.shape[1])]
+    most = config.max_window
+    summed = False
+    while not summed or len(sums) > 1:
+        following, left, summed = [], sums, True
+        while left:
+            total = np.zeros_like(left[0])
+            for term in left[:most]:
+                total = add(total, term)
+            following.append(total)
+            left = left[most:]
+        sums = following
+    inverse = _of_significand(sums[0], reciprocal(), Indexing.RECIPROCAL)
+    return multiply(inverse[:, None], exponentials)
+
+
+def _normalization(
+    config: NpuConfig, graph: Graph, operation: Normalization, inputs: Mapping[str, Floats], shape: tuple[int, ...]
+) -> Floats:
+    """Less the mean, rounded; by the root of the mean of squares, which are rounded as well, and rounded; scaled."""
+    x, channels = inputs[operation.input], shape[1]
+    if operation.centred:
+        mean = multiply(_channel_sums(config, x, 0.0), np.array(-1 / channels, np.float32))
+        x = widen(narrow(canonical(add(mean, x))))
+    squares = widen(narrow(canonical(multiply(x, x))))
+    sums = _channel_sums(config, squares, channels * operation.epsilon)
+    root = _of_significand(sums, reciprocal_root(sqrt(channels)), Indexing.RECIPROCAL_ROOT)
+    normal = widen(narrow(canonical(multiply(root, x))))
+    scaled = weigh(normal, _rounded(graph, operation.scale)[None, :, None, None])
+    bias = np.zeros(1, np.float32) if operation.bias is None else graph.constants[operation.bias].data
+    return add(scaled, bias.astype(np.float32)[None, :, None, None])
+
+
+def _channel_sums(config: NpuConfig, x: Floats, start: float) -> Floats:
+    """The sum of each place's channels, as many at once as the array has rows, added to what is there before."""
+    total = np.full((x.shape[0], 1, *x.shape[2:]), np.float32(start))
+    for block in range(0, x.shape[1], config.array):
+        column = np.zeros_like(total)
+        for channel in range(block, min(x.shape[1], block + config.array)):
+            column = add(column, x[:, channel, None])
+        total = add(total, column)
+    return total
 
 
 def _places(image: Floats) -> Floats:
@@ -312,6 +386,9 @@ _OPERATIONS: dict[type[TensorOperation], Callable[..., Floats]] = {
     Convolution: _convolution,
     DepthwiseConvolution: _depthwise,
     MatrixProduct: _matrix_product,
+    PiecewiseLinear: _piecewise_linear,
+    Softmax: _softmax,
+    Normalization: _normalization,
     Add: _elementwise,
     Multiply: _elementwise,
     MaxPool: _maximum,

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import block_parameters, unpack_taps
+from npukit.isa.descriptors import TABLE_ENTRIES, Indexing, block_parameters, unpack_taps
 from npukit.isa.instructions import Memory, Operation, Vector
 from npukit.sim import bfloat16
 from numpy.typing import NDArray
@@ -63,6 +63,8 @@ class Bf16Datapath:
         operation = vector.operation
         if operation is Operation.CONVERT:
             return a
+        if operation is Operation.FUNCTION:
+            return _function(a, descriptor)
         if operation is Operation.MAX:
             return bfloat16.maximum(a)
         if operation is Operation.SUM:
@@ -76,7 +78,7 @@ class Bf16Datapath:
             result = bfloat16.multiply(a, b)
         else:
             if operation is Operation.DEPTHWISE:
-                a = bfloat16.window_sum(bfloat16.multiply(a, self._taps(vector, blocks)))
+                a = bfloat16.window_sum(bfloat16.weigh(a, self._taps(vector, blocks)))
             result = bfloat16.add(a, blocks[:, 0].view(np.float32)[:, None, None])
         return bfloat16.clamp(result, descriptor["low"], descriptor["high"])
 
@@ -86,3 +88,13 @@ class Bf16Datapath:
         first = len(block_parameters(self.config, vector.operation))
         taps = np.stack([unpack_taps(self.config, block[first:], rows * columns) for block in blocks])
         return bfloat16.widen(taps).reshape(len(blocks), 1, 1, rows, columns, -1)
+
+
+def _function(values: NDArray[np.float32], descriptor: dict) -> NDArray[np.float32]:
+    slopes, intercepts = (
+        np.array([descriptor[f"{name}_{index}"] for index in range(TABLE_ENTRIES)], np.float32)
+        for name in ("slope", "intercept")
+    )
+    # the hardware decodes three of the four values of the field; the last one counts as the first
+    indexing = Indexing(descriptor["indexing"] % len(Indexing))
+    return bfloat16.function(values, slopes, intercepts, indexing, descriptor["step"], descriptor["offset"])

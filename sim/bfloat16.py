@@ -9,6 +9,7 @@ limit, and is then 0 if it is below the smallest normal number, as hardware does
 """
 
 import numpy as np
+from npukit.isa.descriptors import Indexing
 from npukit.sim.compiled import njit
 from numpy.typing import NDArray
 
@@ -18,10 +19,12 @@ __all__ = [
     "canonical",
     "clamp",
     "flush",
+    "function",
     "matrix_product",
     "maximum",
     "multiply",
     "narrow",
+    "weigh",
     "widen",
     "window_sum",
 ]
@@ -71,6 +74,11 @@ def multiply(a: Floats, b: Floats) -> Floats:
         return np.where(np.abs(exact) < _ROUNDS_TO_LEAST_NORMAL, np.float32(0), exact.astype(np.float32))
 
 
+def weigh(values: Floats, weights: Floats) -> Floats:
+    """Products with weights: a weight of 0 gives 0, of infinities and NaN as well."""
+    return np.where(flush(weights) == 0, np.float32(0), multiply(values, weights))
+
+
 def clamp(values: Floats, low: np.float32, high: np.float32) -> Floats:
     """Limited to low .. high, `high` last; NaN stays NaN, and a limit that is NaN limits nothing."""
     least, most = (flush(np.asarray(limit, np.float32)) for limit in (low, high))
@@ -96,6 +104,54 @@ def window_sum(values: Floats) -> Floats:
         for column in range(values.shape[4]):
             total = add(total, values[:, :, :, row, column])
     return total
+
+
+_NOTHING_LEFT = 255
+"""A power of two by which any number is divided to 0."""
+_FAR = 1023
+"""Beyond all segments, from wherever they begin."""
+
+
+def _scaled(numbers: Floats, exponents: NDArray[np.int64]) -> Floats:
+    """Numbers times powers of two: 0 below the least normal one, infinite beyond the largest."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        exact = np.ldexp(flush(numbers).astype(np.float64), exponents)
+        return np.where(np.abs(exact) < _LEAST_NORMAL, 0, exact).astype(np.float32)
+
+
+def function(values: Floats, slopes: Floats, intercepts: Floats, indexing: Indexing, step: int, offset: int) -> Floats:
+    """A function made of straight lines: slope * x + intercept of the segment of x.
+
+    VALUE: the segment is floor(x / 2^step) + offset, the first or the last one where there is none; a slope of 0 makes
+    0 of an infinite x. RECIPROCAL: with |x| = m 2^e, 1 <= m < 2, m is taken for x, the segment is the upper 8
+    bits of m - 1, and slope and intercept are scaled by 2^-e; the result has the sign of x. RECIPROCAL_ROOT: with e =
+    2 h + r, r 0 or 1, m 2^r is taken for x, the segment is r and the upper 7 bits of m - 1, and slope and intercept are
+    scaled by 2^-h; of a negative number the result is NaN. There 0 counts as 2^-127, and infinity gives 0.
+
+    Args:
+        slopes, intercepts: [256].
+        step, offset: whole numbers, for VALUE.
+    """
+    x = flush(values)
+    invalid = np.isnan(x)
+    if indexing is Indexing.VALUE:
+        place = np.floor(np.ldexp(np.where(invalid, 0, x).astype(np.float64), -step))
+        index = np.clip(np.clip(place, -_FAR, _FAR).astype(np.int64) + offset, 0, len(slopes) - 1)
+        slope = slopes[index]
+        x = np.where(np.isinf(x) & (flush(slope) == 0), np.float32(0), x)
+        return add(multiply(x, slope), intercepts[index])
+    bits = x.view(np.uint32).astype(np.int64)
+    significand, exponent = bits & 0x7FFFFF, (bits >> 23 & 255) - 127
+    root = indexing is Indexing.RECIPROCAL_ROOT
+    odd = exponent & 1 if root else np.zeros_like(exponent)
+    index = odd << 7 | significand >> 16 if root else significand >> 15
+    place = (significand | 127 + odd << 23).astype(np.uint32).view(np.float32)
+    negative = bits >> 31 == 1
+    if root:
+        invalid = invalid | negative
+    power = np.where(np.isinf(x), _NOTHING_LEFT, exponent >> 1 if root else exponent)
+    total = add(multiply(place, _scaled(slopes[index], -power)), _scaled(intercepts[index], -power))
+    return np.where(invalid, np.float32(np.nan), np.where(negative & (total != 0), -total, total))
 
 
 @njit
@@ -124,7 +180,7 @@ def matrix_product(rows: Floats, tiles: Floats, start: Floats, result: Floats) -
                     weights = tile[row]
                     for lane in range(size):
                         product = value * weights[lane]
-                        product = zero if abs(product) < least else product
+                        product = zero if abs(product) < least or weights[lane] == zero else product
                         partial = column[lane] + product
                         column[lane] = zero if abs(partial) < least else partial
                 for lane in range(size):

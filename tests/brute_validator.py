@@ -195,6 +195,7 @@ _ELSEWHERE = {
     Operation.RECIPROCAL_ROOT: {(ACC, ACC)},
     Operation.NORMALIZE: {(ACC, ACC)},
     Operation.SUM: {(ACT, ACT), (ACT, ACC), (ACC, ACT), (ACC, ACC)},
+    Operation.FUNCTION: {(ACT, ACT), (ACT, ACC), (ACC, ACT), (ACC, ACC)},
     Operation.FILL: {(ACT, ACT), (ACT, ACC), (ACC, ACT), (ACC, ACC), (ACT, WGT)},
 }
 
@@ -213,7 +214,10 @@ def _has_mode(config: NpuConfig, one: Instruction) -> bool:
     if isinstance(one, Vector):
         if one.operation not in operations_of(config):
             return False
-        if (one.a_memory, one.out_memory) not in _ELSEWHERE.get(one.operation, {(ACT, ACT)}):
+        if config.dtype == "bf16" and one.operation in (Operation.ADD, Operation.MULTIPLY):
+            if WGT in (one.a_memory, one.out_memory) or PAR in (one.a_memory, one.out_memory):
+                return False
+        elif (one.a_memory, one.out_memory) not in _ELSEWHERE.get(one.operation, {(ACT, ACT)}):
             return False
         if one.operation is Operation.TRANSPOSE and one.width != config.array:
             return False

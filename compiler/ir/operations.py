@@ -10,6 +10,7 @@ __all__ = [
     "OPERATIONS",
     "Add",
     "AveragePool",
+    "ByElement",
     "Clamp",
     "Concatenation",
     "Convolution",
@@ -26,6 +27,7 @@ __all__ = [
     "Multiply",
     "Normalization",
     "Pad",
+    "PiecewiseLinear",
     "Rearrange",
     "Reinterpret",
     "Repeat",
@@ -326,13 +328,33 @@ class Clamp(TensorOperation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lookup(TensorOperation):
-    """A function of each element by itself: `table` holds a result for each number of the input's format, in order."""
-
-    mnemonic = "lookup"
+class ByElement(TensorOperation):
+    """A function of each element by itself, which `table` describes."""
 
     input: str = operand()
     table: str = operand()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup(ByElement):
+    """`table` holds a result for each number of the input's format, in order."""
+
+    mnemonic = "lookup"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PiecewiseLinear(ByElement):
+    """Straight lines: `table` holds a slope and an intercept for each of 256 segments.
+
+    Attributes:
+        step: log2 of a segment's width.
+        offset: number of the segment that begins at 0; the first and the last one go on for ever.
+    """
+
+    mnemonic = "piecewise_linear"
+
+    step: int
+    offset: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from npukit.compiler.ir.operations import (
     Multiply,
     Normalization,
     Pad,
+    PiecewiseLinear,
     Rearrange,
     Reinterpret,
     Repeat,
@@ -305,12 +306,11 @@ def _matrix_product(graph: Graph, operation: MatrixProduct) -> None:
 
 def _softmax(graph: Graph, operation: Softmax) -> None:
     x, y = _same(graph, operation.input, operation.output)
-    _check(not x.format.floating and x.format is y.format, f"{x.format.name} becomes {y.format.name}")
+    _check(x.format is y.format, f"{x.format.name} becomes {y.format.name}")
 
 
 def _normalization(graph: Graph, operation: Normalization) -> None:
     x, y = _same(graph, operation.input, operation.output)
-    _check(not x.format.floating and not y.format.floating, f"{x.format.name} becomes {y.format.name}")
     for name in operation.operands[1:]:
         tensor = graph.tensor(name)
         _check(
@@ -365,6 +365,16 @@ def _table(graph: Graph, name: str, x: Tensor, y: Tensor) -> None:
 def _lookup(graph: Graph, operation: Lookup) -> None:
     x, y = _same(graph, operation.input, operation.output)
     _table(graph, operation.table, x, y)
+
+
+def _piecewise_linear(graph: Graph, operation: PiecewiseLinear) -> None:
+    x, y = _same(graph, operation.input, operation.output)
+    _check(x.format is y.format is BFLOAT16, f"{x.format.name} becomes {y.format.name}")
+    table = graph.tensor(operation.table)
+    fits = operation.table in graph.constants and table.format is FLOAT32 and table.shape == (_ENTRIES, 2)
+    _check(fits, f"its table {operation.table} is {table.format.name}{list(table.shape)}")
+    fits = -16 <= operation.step < 16 and -512 <= operation.offset < 512
+    _check(fits, f"steps of 2^{operation.step}, of which number {operation.offset} begins at 0")
 
 
 def _pad(graph: Graph, operation: Pad) -> None:
@@ -457,6 +467,7 @@ _FORMS: dict[type[TensorOperation], Callable[[Graph, Any], None]] = {
     Multiply: _elementwise,
     Clamp: _clamp,
     Lookup: _lookup,
+    PiecewiseLinear: _piecewise_linear,
     Pad: _pad,
     Slice: _slice,
     Concatenation: _concatenation,

@@ -11,10 +11,10 @@ from math import prod
 
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import (
+    ByElement,
     Convolution,
     DepthwiseConvolution,
     Elementwise,
-    Lookup,
     MaxPool,
     TensorOperation,
 )
@@ -74,7 +74,7 @@ def _followers(graph: Graph) -> dict[int, int]:
     """Number of a follower -> that of the operation whose tile it takes, by way of other followers or not."""
     for number, layer in enumerate(graph.operations):
         sources = graph.activations(layer)
-        if isinstance(layer, Lookup):
+        if isinstance(layer, ByElement):
             kinds: tuple[type[TensorOperation], ...] = (Convolution, DepthwiseConvolution, MaxPool)
         elif isinstance(layer, Elementwise):
             kinds = (Convolution,)

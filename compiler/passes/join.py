@@ -11,11 +11,11 @@ from npukit.compiler.arithmetic import elementwise_constant
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.names import free_name
 from npukit.compiler.ir.operations import (
+    ByElement,
     Concatenation,
     Convolution,
     DepthwiseConvolution,
     Elementwise,
-    Lookup,
     MaxPool,
     Slice,
     TensorOperation,
@@ -137,7 +137,7 @@ def _by_place(graph: Graph, operation: TensorOperation) -> bool:
             return y.nchw_axis(operation.axis) == 1
         case Slice():
             return not any(y.in_nchw(operation.starts, 0)[2:])
-        case Lookup():
+        case ByElement():
             return True
     return False
 

@@ -7,10 +7,10 @@ from typing import Any
 from npukit.compiler.cost import CostModel
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import (
+    ByElement,
     Convolution,
     DepthwiseConvolution,
     Elementwise,
-    Lookup,
     MaxPool,
     TensorOperation,
 )
@@ -88,7 +88,7 @@ class _Unit:
     @classmethod
     def of(cls, config: NpuConfig, graph: Graph, numbers: tuple[int, ...]) -> "_Unit":
         first, *others = numbers
-        taking = [number for number in others if isinstance(graph.operations[number], Elementwise | Lookup)]
+        taking = [number for number in others if isinstance(graph.operations[number], Elementwise | ByElement)]
         others, followers = others[: len(others) - len(taking)], tuple(taking)
         if not others:
             return cls(first, None, followers)

@@ -17,6 +17,7 @@ from npukit.compiler.ir.operations import (
     Multiply,
     Normalization,
     Pad,
+    PiecewiseLinear,
     Rearrange,
     Repeat,
     Slice,
@@ -26,7 +27,7 @@ from npukit.compiler.ir.operations import (
 from npukit.compiler.schedule.average import schedule_average, schedule_global_average
 from npukit.compiler.schedule.builder import Builder
 from npukit.compiler.schedule.conv import schedule_convolution
-from npukit.compiler.schedule.elementwise import schedule_elementwise, schedule_lookup
+from npukit.compiler.schedule.elementwise import schedule_by_element, schedule_elementwise
 from npukit.compiler.schedule.movement import (
     schedule_concatenation,
     schedule_dilate,
@@ -47,7 +48,8 @@ SCHEDULERS: Mapping[type[TensorOperation], Callable[[Builder, Any], None]] = {
     DepthwiseConvolution: schedule_depthwise,
     Add: schedule_elementwise,
     Multiply: schedule_elementwise,
-    Lookup: schedule_lookup,
+    Lookup: schedule_by_element,
+    PiecewiseLinear: schedule_by_element,
     MatrixProduct: schedule_product,
     Softmax: schedule_softmax,
     Normalization: schedule_normalization,

@@ -212,6 +212,19 @@ class Builder:
             self.plan.constants[name] = np.ascontiguousarray(make()).view(np.uint8).reshape(-1)
         return name
 
+    def moved_lanes(self, pairs: Iterable[tuple[int, int]]) -> Buffer:
+        """A tile of weights that brings lanes of ACT to lanes of the sums: pairs of both."""
+        chosen, size = tuple(pairs), self.config.array
+
+        def tile() -> NDArray:
+            found = np.zeros((size, size), np.float32)
+            for source, lane in chosen:
+                found[source, lane] = 1
+            return narrow(found) if self.config.activation.floating else found.astype(np.int8)
+
+        name = self.constant(f"lanes {chosen}", tile)
+        return self.load_constant(Memory.WGT, name, name, size, "lanes")
+
     def capture(
         self, name: str, batch: int, block: int, y: int, x: int, step_y: int = 1, step_x: int = 1,
         rows_are_blocks: bool = False,

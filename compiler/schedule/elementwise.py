@@ -4,15 +4,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from npukit.compiler.arithmetic import elementwise_constant, elementwise_descriptor, lookup_table
-from npukit.compiler.ir.operations import Elementwise, Lookup
+from npukit.compiler.ir.operations import ByElement, Elementwise, PiecewiseLinear
 from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.compiler.limits import MAX_BLOCKS
+from npukit.compiler.lines import descriptor_of
 from npukit.compiler.schedule.builder import Builder, Placed, Region, blocked_channels
-from npukit.compiler.tasks import CaptureBox
+from npukit.compiler.tasks import Buffer, CaptureBox
 from npukit.compiler.tiling import elementwise_words, parts
+from npukit.isa.descriptors import Indexing
 from npukit.isa.instructions import Memory, Operation, Vector
 
-__all__ = ["combine", "elementwise_tiles", "look_up", "schedule_elementwise", "schedule_lookup"]
+__all__ = ["combine", "elementwise_tiles", "evaluate", "look_up", "schedule_by_element", "schedule_elementwise"]
 
 _Range = tuple[int, int]
 _Shape = tuple[int, int, int, int]
@@ -96,30 +98,49 @@ def _source(builder: Builder, name: str, result: Tensor) -> Tensor:
     return Tensor(held, data.shape, result.format)
 
 
-def schedule_lookup(builder: Builder, layer: Lookup) -> None:
-    """Emit a lookup's tasks."""
+def schedule_by_element(builder: Builder, layer: ByElement) -> None:
+    """Emit the tasks of a function of each element."""
     config = builder.config
     x, y = builder.tensor(layer.input), builder.tensor(layer.output)
     x = x.seen_as(x.storage, y.view)
-    table = builder.graph.constants[layer.table]
     for batch, blocks, rows, columns in elementwise_tiles(builder, y.view, (layer.input, layer.output)):
         source = builder.load_region(Region(x, config.array, batch, blocks, rows, columns), 0)
         part = Region(y, config.array, batch, blocks, rows, columns)
         out = builder.result_tile(part)
         capture = builder.capture(layer.output, batch, blocks[0], rows[0], columns[0])
-        look_up(builder, table, source, out, part, capture)
+        evaluate(builder, layer, source, out, part, capture)
         builder.store_result(part, out)
+
+
+def evaluate(
+    builder: Builder, layer: ByElement, source: Placed, out: Placed, part: Region, capture: CaptureBox | None = None
+) -> None:
+    """Emit the task of a function of each element of `source`, as many as a part of a tensor has."""
+    table = builder.graph.constants[layer.table]
+    if not isinstance(layer, PiecewiseLinear):
+        look_up(builder, table, source, out, part, capture)
+        return
+    values = descriptor_of(table.data, Indexing.VALUE, layer.step, layer.offset)
+    parameters = builder.parameters(f"{layer.node} lines", Operation.FUNCTION, values, [])
+    _by_element(builder, Operation.FUNCTION, parameters, source, out, part, capture)
 
 
 def look_up(
     builder: Builder, table: Constant, source: Placed, out: Placed, part: Region, capture: CaptureBox | None = None
 ) -> None:
-    """Look each element of `source`, as many as a part of a tensor has, up in a table."""
+    """Emit the task of looking each element of `source`, as many as a part of a tensor has, up in a table."""
     entries = lookup_table(table)
     name = builder.constant(f"table {entries.tobytes().hex()}", lambda: entries)
     parameters = builder.load_constant(Memory.PAR, name, name, 64 // builder.config.array, "table")
+    _by_element(builder, Operation.TABLE, parameters, source, out, part, capture)
+
+
+def _by_element(
+    builder: Builder, operation: Operation, parameters: Buffer, source: Placed, out: Placed, part: Region,
+    capture: CaptureBox | None,
+) -> None:  # fmt: skip
     instruction = Vector(
-        operation=Operation.TABLE, blocks=part.blocks, height=part.rows, width=part.columns,
+        operation=operation, blocks=part.blocks, height=part.rows, width=part.columns,
         a_stride_block=source.plane, a_stride_y=source.pitch, a_stride_x=1,
         out_stride_block=out.plane, out_stride_y=out.pitch, out_stride_x=1,
     )  # fmt: skip

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from npukit.compiler.ir.operations import Elementwise, Lookup
+from npukit.compiler.ir.operations import ByElement, Elementwise
 from npukit.compiler.schedule.builder import Builder, Placed, Region
-from npukit.compiler.schedule.elementwise import combine, look_up
+from npukit.compiler.schedule.elementwise import combine, evaluate
 from npukit.compiler.tasks import Buffer
 from npukit.isa.instructions import Memory
 
@@ -42,9 +42,9 @@ def take_in_place_of_store(
             out = own.result_tile(part)
         else:
             out = Placed(Buffer(Memory.ACT, part.words, part.tensor), 0, part.rows * part.pitch, part.pitch)
-        if isinstance(layer, Lookup):
+        if isinstance(layer, ByElement):
             capture = own.capture(layer.output, part.batch, part.block[0], part.first_y, columns[0])
-            look_up(own, own.graph.constants[layer.table], ready, out, part, capture)
+            evaluate(own, layer, ready, out, part, capture)
         else:
             assert isinstance(layer, Elementwise)
             combine(own, layer, part, out, (result, ready))

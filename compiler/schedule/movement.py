@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 
-import numpy as np
 from npukit.compiler.arithmetic import border, element
 from npukit.compiler.ir.operations import Concatenation, Dilate, Pad, Repeat, Slice
 from npukit.compiler.ir.tensor import Tensor
@@ -116,7 +115,7 @@ class _Part:
 def _shift_lanes(
     builder: Builder, layer: Concatenation | Slice, found: list[_Part], first: tuple[int, int] = (0, 0)
 ) -> None:
-    """Each output block is a sum of input blocks times matrices of zeros and ones that shift lanes: exact in int32.
+    """Each output block is a sum of input blocks times matrices of zeros and ones that shift lanes, which is exact.
 
     first: row and column of the inputs with which the result begins.
     """
@@ -147,7 +146,7 @@ def _lanes_tile(
             if shift >= lanes or shift <= -size:
                 continue
             act = _source(builder, part.x, part.table, batch, (source_block, source_block + 1), *place)
-            wgt = _shift_weights(builder, shift, lanes)
+            wgt = builder.moved_lanes([(lane, lane - shift) for lane in range(max(0, shift), min(lanes, size + shift))])
             instruction = Matrix(
                 accumulate=int(begun), height=height, width=width,
                 act_stride_y=width, act_stride_x=1, acc_stride_y=width, acc_stride_x=1,
@@ -159,16 +158,6 @@ def _lanes_tile(
     capture = builder.capture(layer.output, batch, block, rows[0], columns[0])
     builder.vector(instruction, (Operand("a", acc),), Operand("out", out, write=True), None, capture)
     builder.store_region(Region(builder.tensor(layer.output), size, batch, (block, block + 1), rows, columns), out)
-
-
-def _shift_weights(builder: Builder, shift: int, lanes: int) -> Buffer:
-    """A tile that brings input lane k, of the first `lanes`, to output lane k - shift."""
-    size = builder.config.array
-    tile = np.zeros((size, size), np.int8)
-    for source in range(max(0, shift), min(lanes, size + shift)):
-        tile[source, source - shift] = 1
-    name = builder.constant(f"shift by {shift} of {lanes}", lambda: tile)
-    return builder.load_constant(Memory.WGT, name, name, size, "shift")
 
 
 def _tiles(tensor: Tensor, size: int, most: int) -> Iterator[tuple[int, int, _Range, _Range]]:

@@ -2,7 +2,7 @@
 
 A tile of the result is a range of its places in one channel block. Each lane of it comes from one channel of the
 input, at a place that moves with the tile's: where lanes stay what they are it is copied, and otherwise it is a sum of
-products with matrices of zeros and ones, exact in int32. Where all channels and as many places change places, tiles are
+products with matrices of zeros and ones, which is exact. Where all channels and as many places change places, tiles are
 turned around.
 """
 
@@ -22,7 +22,6 @@ from npukit.compiler.schedule.turning import schedule_turn
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import elementwise_words
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
-from numpy.typing import NDArray
 
 __all__ = ["schedule_rearrange"]
 
@@ -216,7 +215,10 @@ class _Rearrangement:
                 acc_stride_y=columns.count, acc_stride_x=1,
             )  # fmt: skip
             builder.matrix(
-                instruction, self._source(tile, lanes, found, at[0]), Operand("wgt", self._weights(lanes)), acc
+                instruction,
+                self._source(tile, lanes, found, at[0]),
+                Operand("wgt", builder.moved_lanes(lanes.lanes)),
+                acc,
             )
         instruction = Vector(
             operation=Operation.CONVERT, a_memory=Memory.ACC, a_stride_y=columns.count, a_stride_x=1, **strides
@@ -232,15 +234,3 @@ class _Rearrangement:
         columns = tile.source + first, tile.source + last + tile.span
         region = Region(self.x, self.size, 0, (lanes.block, lanes.block + 1), (0, 1), columns)
         return Operand("act", self.builder.load_tile(region, 0), lanes.place - first + at)
-
-    def _weights(self, lanes: _Lanes) -> Buffer:
-        """A tile that brings lanes of the input to those of the result."""
-
-        def tile() -> NDArray[np.int8]:
-            found = np.zeros((self.size, self.size), np.int8)
-            for source, lane in lanes.lanes:
-                found[source, lane] = 1
-            return found
-
-        name = self.builder.constant(f"lanes {lanes.lanes}", tile)
-        return self.builder.load_constant(Memory.WGT, name, name, self.size, "lanes")

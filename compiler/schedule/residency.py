@@ -7,11 +7,11 @@ from npukit.compiler.arithmetic import window_border
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import (
     AveragePool,
+    ByElement,
     Convolution,
     DepthwiseConvolution,
     Elementwise,
     GlobalAveragePool,
-    Lookup,
     MaxPool,
     TensorOperation,
     Window,
@@ -111,7 +111,7 @@ def choose_residents(config: NpuConfig, graph: Graph, room: list[float]) -> dict
 
 
 _MAKERS = (
-    Convolution, DepthwiseConvolution, Elementwise, Lookup, MaxPool, AveragePool, GlobalAveragePool,
+    Convolution, DepthwiseConvolution, Elementwise, ByElement, MaxPool, AveragePool, GlobalAveragePool,
 )  # fmt: skip
 """Operations whose schedules leave a result where it is to stay, and read what stays."""
 

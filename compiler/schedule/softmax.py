@@ -6,15 +6,18 @@ the result is turned back.
 """
 
 from collections.abc import Iterator
+from math import inf
+from typing import Any
 
 from npukit.compiler.arithmetic import softmax_descriptor
 from npukit.compiler.ir.operations import Softmax
-from npukit.compiler.limits import MAX_BLOCKS
+from npukit.compiler.limits import MAX_BLOCKS, MAX_COLUMNS
+from npukit.compiler.lines import descriptor_of, exponential, reciprocal
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.schedule.turning import Turned, turn
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
-from npukit.compiler.tiling import parts, softmax_loops, softmax_tile_words
-from npukit.isa.descriptors import TABLE_ENTRIES
+from npukit.compiler.tiling import parts, softmax_accumulators, softmax_loops, softmax_tile_words
+from npukit.isa.descriptors import TABLE_ENTRIES, Indexing
 from npukit.isa.instructions import Memory, Operation, Vector
 
 __all__ = ["schedule_softmax"]
@@ -25,11 +28,11 @@ _INDEX = {"ra": 1.0, "rb": -1.0, "offset": 127.0, "low": -128, "high": 127}
 
 def schedule_softmax(builder: Builder, layer: Softmax) -> None:
     """Emit the tasks of a softmax: some places after the other, whole tiles first."""
-    softmax = _Softmax(builder, layer)
+    kind = _FloatSoftmax if builder.config.activation.floating else _IntegerSoftmax
+    softmax = kind(builder, layer)
     size, places = builder.config.array, softmax.places
     whole = places // size
-    at_once = max(1, min(MAX_BLOCKS, softmax_tile_words(builder.config) // softmax.words))
-    for first, last in parts(whole, at_once) if whole else ():
+    for first, last in parts(whole, softmax.at_once) if whole else ():
         softmax.tiles(first * size, last * size)
     if places % size:
         softmax.tiles(whole * size, places)
@@ -40,6 +43,7 @@ class _Softmax:
 
     Attributes:
         places: of the tensor. channels: of each. blocks: of channels. words: of a group of places, turned around.
+        at_once: groups of a tile.
     """
 
     def __init__(self, builder: Builder, layer: Softmax) -> None:
@@ -52,11 +56,11 @@ class _Softmax:
         self.words = self.blocks * size
         row = (1, self.channels, 1, self.places)
         self._source, self._result = x.seen_as(x.storage, row), y.seen_as(y.storage, row)
-        values = softmax_descriptor(builder.graph, layer)
-        table = {name: values[name] for name in (f"entry_{index}" for index in range(TABLE_ENTRIES))}
-        self._sums = builder.parameters(f"{layer.node} exponentials", Operation.TABLE_SUM, table, [])
-        self._quotients = builder.parameters(f"{layer.node} quotients", Operation.TABLE_DIVIDE, values, [])
-        self._index = builder.parameters("distance from the largest", Operation.ADD, _INDEX, [])
+        self.at_once = max(1, min(MAX_BLOCKS, softmax_tile_words(builder.config) // self.words))
+
+    def _fractions(self, numbers: Turned) -> Turned:
+        """What becomes of each number; words of channels that there are not are not written."""
+        raise NotImplementedError
 
     def tiles(self, first: int, last: int) -> None:
         """Emit the tasks of some places: whole tiles, or less than one."""
@@ -65,7 +69,10 @@ class _Softmax:
         source = Region(self._source, size, 0, (0, self.blocks), (0, 1), (first, last))
         result = Region(self._result, size, 0, (0, self.blocks), (0, 1), (first, last))
         numbers = turn(builder, builder.load_tile(source, 0), self.blocks, count, self._layer.input)
-        found = self._quotients_of(self._distances(numbers))
+        found = self._fractions(numbers)
+        missing = self.words - self.channels
+        if missing:
+            builder.fill_part(found.buffer, 0, self.channels, (1, groups, missing), (0, self.words))
         whole = groups * size == count
         out = builder.result_tile(result)
         back = out.buffer if whole else Buffer(Memory.ACT, self.words, self._layer.output)
@@ -88,6 +95,28 @@ class _Softmax:
             builder.vector(copy, (Operand("a", back),), Operand("out", out.buffer, write=True), None, capture)
         builder.store_result(result, out)
 
+    @property
+    def _loops(self) -> tuple[int, int]:
+        """Rows and columns in which an instruction goes through a place's channels."""
+        found = softmax_loops(self.channels)
+        assert found is not None  # else it is not legal
+        return found
+
+
+class _IntegerSoftmax(_Softmax):
+    """Sums of a table's exponentials, and their quotients, as ONNX Runtime's QLinearSoftmax has them."""
+
+    def __init__(self, builder: Builder, layer: Softmax) -> None:
+        super().__init__(builder, layer)
+        values = softmax_descriptor(builder.graph, layer)
+        table = {name: values[name] for name in (f"entry_{index}" for index in range(TABLE_ENTRIES))}
+        self._sums = builder.parameters(f"{layer.node} exponentials", Operation.TABLE_SUM, table, [])
+        self._quotients = builder.parameters(f"{layer.node} quotients", Operation.TABLE_DIVIDE, values, [])
+        self._index = builder.parameters("distance from the largest", Operation.ADD, _INDEX, [])
+
+    def _fractions(self, numbers: Turned) -> Turned:
+        return self._quotients_of(self._distances(numbers))
+
     def _distances(self, numbers: Turned) -> Turned:
         """What each number is away from the largest of its place, as sources of the table."""
         largest = self._largest(numbers)
@@ -101,13 +130,6 @@ class _Softmax:
         operands = Operand("a", numbers.buffer), Operand("b", largest)
         self._builder.vector(instruction, operands, Operand("out", out, write=True), self._index)
         return Turned(out, numbers.groups, self.words)
-
-    @property
-    def _loops(self) -> tuple[int, int]:
-        """Rows and columns in which an instruction goes through a place's channels."""
-        found = softmax_loops(self.channels)
-        assert found is not None  # else it is not legal
-        return found
 
     def _largest(self, numbers: Turned) -> Buffer:
         """The largest of each place's channels, a word for each group: of windows, and again of these, until one is
@@ -133,7 +155,7 @@ class _Softmax:
             source, count = out, words
 
     def _quotients_of(self, distances: Turned) -> Turned:
-        """What becomes of each number; words of channels that there are not are 0."""
+        """What becomes of each number, by what it is away from the largest."""
         builder, groups = self._builder, distances.groups
         rows, columns = self._loops
         sums = Buffer(Memory.ACC, groups, self._layer.output)
@@ -153,10 +175,108 @@ class _Softmax:
         )  # fmt: skip
         operands = Operand("a", sums), Operand("b", distances.buffer)
         builder.vector(dividing, operands, Operand("out", out, write=True), self._quotients)
-        missing = self.words - self.channels
-        if missing:
-            builder.fill_part(out, 0, self.channels, (1, groups, missing), (0, self.words))
         return Turned(out, groups, self.words)
+
+
+class _FloatSoftmax(_Softmax):
+    """Exponentials by straight lines, summed up in binary32, times the reciprocal of their sum."""
+
+    def __init__(self, builder: Builder, layer: Softmax) -> None:
+        super().__init__(builder, layer)
+        config = builder.config
+        # the sums of a tile's windows, and some of what its numbers are away from the largest
+        self._room = softmax_accumulators(config)
+        self.at_once = min(self.at_once, self._room // -(-self.channels // config.max_window))
+        lines = exponential()
+        unlimited = {"low": -inf, "high": inf}
+        self._constants: dict[str, tuple[Operation, dict[str, Any]]] = {
+            "unlimited": (Operation.ADD, unlimited),
+            "negative": (Operation.SUM, {**unlimited, "multiplier": -1.0}),
+            "exponentials": (
+                Operation.FUNCTION, descriptor_of(lines.table, Indexing.VALUE, lines.step, lines.offset),
+            ),
+            "reciprocals": (Operation.FUNCTION, descriptor_of(reciprocal(), Indexing.RECIPROCAL)),
+        }  # fmt: skip
+
+    def _constant(self, name: str) -> Buffer:
+        """A descriptor by its name."""
+        return self._builder.parameters(f"{self._layer.node} {name}", *self._constants[name], [])
+
+    def _fractions(self, numbers: Turned) -> Turned:
+        builder, groups = self._builder, numbers.groups
+        exponentials = self._exponentials_of(numbers)
+        sums = self._over_windows(exponentials, Operation.SUM, Memory.ACC)
+        inverse = Buffer(Memory.ACC, groups, self._layer.output)
+        invert = Vector(
+            operation=Operation.FUNCTION, width=groups, a_memory=Memory.ACC, a_stride_x=1,
+            out_memory=Memory.ACC, out_stride_x=1,
+        )  # fmt: skip
+        builder.vector(
+            invert, (Operand("a", sums),), Operand("out", inverse, write=True), self._constant("reciprocals")
+        )
+        rows, columns = self._loops
+        out = Buffer(Memory.ACT, numbers.buffer.words, self._layer.output)
+        instruction = Vector(
+            operation=Operation.MULTIPLY, blocks=groups, height=rows, width=columns,
+            a_memory=Memory.ACC, a_stride_block=1,
+            b_stride_block=self.words, b_stride_y=columns, b_stride_x=1,
+            out_stride_block=self.words, out_stride_y=columns, out_stride_x=1,
+        )  # fmt: skip
+        operands = Operand("a", inverse), Operand("b", exponentials.buffer)
+        builder.vector(instruction, operands, Operand("out", out, write=True), self._constant("unlimited"))
+        return Turned(out, groups, self.words)
+
+    def _exponentials_of(self, numbers: Turned) -> Turned:
+        """e to the power of what each number is away from the largest one of its place."""
+        builder, groups = self._builder, numbers.groups
+        largest = self._over_windows(numbers, Operation.MAX, Memory.ACT)
+        negative = Buffer(Memory.ACT, groups, self._layer.output)
+        negate = Vector(operation=Operation.SUM, width=groups, window_stride_x=1, out_stride_x=1)
+        builder.vector(
+            negate, (Operand("a", largest),), Operand("out", negative, write=True), self._constant("negative")
+        )
+        out = Buffer(Memory.ACT, numbers.buffer.words, self._layer.output)
+        for first, last in parts(self.channels, max(1, min(self._room // groups, MAX_COLUMNS))):
+            count = last - first
+            distances = Buffer(Memory.ACC, groups * count, self._layer.output)
+            subtract = Vector(
+                operation=Operation.ADD, blocks=groups, width=count, a_stride_block=self.words, a_stride_x=1,
+                b_stride_block=1, out_memory=Memory.ACC, out_stride_block=count, out_stride_x=1,
+            )  # fmt: skip
+            operands = Operand("a", numbers.buffer, first), Operand("b", negative)
+            builder.vector(subtract, operands, Operand("out", distances, write=True), self._constant("unlimited"))
+            look_up = Vector(
+                operation=Operation.FUNCTION, blocks=groups, width=count, a_memory=Memory.ACC, a_stride_block=count,
+                a_stride_x=1, out_stride_block=self.words, out_stride_x=1,
+            )  # fmt: skip
+            target = Operand("out", out, first, write=True)
+            builder.vector(look_up, (Operand("a", distances),), target, self._constant("exponentials"))
+        return Turned(out, groups, self.words)
+
+    def _over_windows(self, numbers: Turned, operation: Operation, memory: Memory) -> Buffer:
+        """What an operation makes of `max_window` of each place's channels after the other, and again of these, until
+        one is left: a word for each group."""
+        source, count = numbers, self.channels
+        while True:
+            most = min(count, self._builder.config.max_window)
+            whole, rest = divmod(count, most)
+            words = whole + (rest > 0)
+            out = Turned(Buffer(memory, numbers.groups * words, self._layer.output), numbers.groups, words)
+            for first, number, width in ((0, whole, most), (whole, 1, rest)):
+                if not width:
+                    continue
+                # many results at once, as each addition takes its time
+                instruction = Vector(
+                    operation=operation, height=numbers.groups, width=number,
+                    a_memory=source.buffer.memory, a_stride_y=source.words,
+                    window_width=width, window_step=most, window_stride_x=1,
+                    out_memory=memory, out_stride_y=words, out_stride_x=1,
+                )  # fmt: skip
+                operands = (Operand("a", source.buffer, first * most),)
+                self._builder.vector(instruction, operands, Operand("out", out.buffer, first, write=True))
+            if words == 1:
+                return out.buffer
+            source, count = out, words
 
 
 def _windows(count: int, most: int) -> Iterator[tuple[int, int, tuple[int, int]]]:

@@ -21,7 +21,7 @@ from npukit.isa.instructions import (
     Operation,
     Vector,
 )
-from npukit.isa.legality import LOAD_MEMORIES, VECTOR_MEMORIES
+from npukit.isa.legality import LOAD_MEMORIES, vector_memories
 from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import bank_depth
 from npukit.sim.timing import Schedule
@@ -86,7 +86,7 @@ def _ways(config: NpuConfig, kind: type[Instruction], context: tuple[tuple[str, 
             continue
         if any(given.get(name, value) != value for name, value in properties.items()):
             continue
-        for pair in VECTOR_MEMORIES[operation]:
+        for pair in vector_memories(config, operation):
             if max(given.get(name, 1) for name in ("blocks", "height", "width")) > bank_depth(config, pair[1])[1]:
                 continue  # each word of the result is another one
             if given.get("a_memory", pair[0]) == pair[0] and given.get("out_memory", pair[1]) == pair[1]:

@@ -28,7 +28,7 @@ from npukit.isa.instructions import (
     Vector,
     fields_of,
 )
-from npukit.isa.legality import LOAD_MEMORIES, SECOND_SOURCE_MEMORIES, VECTOR_MEMORIES, memory_names
+from npukit.isa.legality import LOAD_MEMORIES, SECOND_SOURCE_MEMORIES, memory_names, vector_memories
 from npukit.sim.addressing import bank_depth
 
 __all__ = ["Context", "Span", "ring_operand", "spans", "turns"]
@@ -73,7 +73,9 @@ def spans(config: NpuConfig) -> tuple[Span, ...]:
 def _memories(config: NpuConfig, side: int, window: bool) -> list[Memory]:
     """Memories that some operation of the configuration has as its first source (0) or its result (1)."""
     chosen = [one for one in operations_of(config) if (one in WINDOW_OPERATIONS) == window]
-    return sorted({pair[side] for one in chosen for pair in VECTOR_MEMORIES[one] if side or one is not Operation.FILL})
+    return sorted(
+        {pair[side] for one in chosen for pair in vector_memories(config, one) if side or one is not Operation.FILL}
+    )
 
 
 def _contexts(config: NpuConfig, kind: type[Instruction], spec: FieldSpec) -> list[Context]:
@@ -272,7 +274,7 @@ def _count(config: NpuConfig, kind: type[Instruction], spec: FieldSpec, context:
         most, reason = config.max_window, f"max_window is {config.max_window}"
     elif kind is Vector and name in ("blocks", "height", "width"):
         operation = Operation(given["operation"])
-        results = {pair[1] for pair in VECTOR_MEMORIES[operation]}
+        results = {pair[1] for pair in vector_memories(config, operation)}
         most = max(bank_depth(config, memory)[1] for memory in results)
         reason = f"each word is written once, and a bank has {most}"
         if operation in REDUCTION_OPERATIONS and name != "blocks":

@@ -27,7 +27,7 @@ from npukit.isa.instructions import (
     Vector,
     fields_of,
 )
-from npukit.isa.legality import VECTOR_MEMORIES
+from npukit.isa.legality import vector_memories
 from npukit.isa.timing import Timing
 from npukit.verify.parameters import parameter_image
 from npukit.verify.places import Place, Places, all_different, reach
@@ -337,7 +337,7 @@ class InstructionMaker:
             if given.get("operation", one) != one:
                 continue
             pairs = [
-                pair for pair in sorted(VECTOR_MEMORIES[one])
+                pair for pair in sorted(vector_memories(self.config, one))
                 if given.get("a_memory", pair[0]) == pair[0] and given.get("out_memory", pair[1]) == pair[1]
             ]  # fmt: skip
             if pairs:

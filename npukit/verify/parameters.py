@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import (
     TABLE_ENTRIES,
+    Indexing,
     LaneField,
     block_parameters,
     descriptor_lanes,
@@ -149,6 +150,8 @@ def _descriptor(
     fields = descriptor_lanes(config, operation)
     if operation in SOFTMAX_OPERATIONS and style != "any":
         wanted = {**_numbers(random, generator, style), **wanted}
+    if operation is Operation.FUNCTION and style != "any":
+        wanted = {**_lines(random, generator, style), **wanted}
     if operation in NORMALIZE_OPERATIONS and style != "any":
         wanted = {**_statistics(config, random), **wanted}
     lanes = encode_descriptor(config, operation, {})
@@ -193,6 +196,21 @@ def _numbers(random: Random, generator: np.random.Generator, style: str) -> dict
         bits = np.exp((np.arange(TABLE_ENTRIES) - (TABLE_ENTRIES - 1)) * scale).astype(np.float32).view(np.uint32)
     factor = random.choice([1, 254, 255, 256, random.randrange(1 << 10)])
     return {"factor": factor, **{f"entry_{index}": int(one) for index, one in enumerate(bits)}}
+
+
+def _lines(random: Random, generator: np.random.Generator, style: str) -> dict[str, int]:
+    """Straight lines of any slopes, or numbers at the ends of binary32; segments about as wide as numbers are large."""
+    if style == "ends":
+        bits = generator.choice(np.array(SPECIAL, np.uint32), (2, TABLE_ENTRIES))
+    else:
+        bits = generator.uniform(-4, 4, (2, TABLE_ENTRIES)).astype(np.float32).view(np.uint32)
+    names = [f"{name}_{index}" for name in ("slope", "intercept") for index in range(TABLE_ENTRIES)]
+    return {
+        **{name: int(one) for name, one in zip(names, bits.reshape(-1), strict=True)},
+        "indexing": random.choice([*Indexing]),
+        "step": random.choice([random.randint(-8, 4), random.randint(-16, 15)]),
+        "offset": random.choice([0, 128, 255, random.randint(-512, 511)]),
+    }
 
 
 def _statistics(config: NpuConfig, random: Random) -> dict[str, int]:

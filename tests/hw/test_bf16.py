@@ -142,7 +142,7 @@ def test_products(streaming: ModuleType) -> None:
         pairs.append((mantissas[0] | (exponent << 7).astype(np.uint16), mantissas[1] | (other << 7).astype(np.uint16)))
     a, b = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
     found = streaming.Stream(multiplier, multiplier.latency).run(a=a, b=b)["product"]
-    expected = patterns(bfloat16.multiply(bfloat16.widen(a), bfloat16.widen(b)))
+    expected = patterns(bfloat16.weigh(bfloat16.widen(a), bfloat16.widen(b)))
     wrong = np.nonzero(found != expected)[0]
     assert not len(wrong), [hex(int(one[wrong[0]])) for one in (a, b, expected, found)]
 

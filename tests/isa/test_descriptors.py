@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import (
+    Indexing,
     LaneField,
     block_parameters,
     decode_descriptor,
@@ -30,11 +31,14 @@ from npukit.isa.instructions import (
 )
 
 ARRAYS = (4, 8, 16, 32, 64)
-BF16_OPERATIONS = {
+BF16_ALONE = {Operation.FUNCTION}
+BF16_OPERATIONS = BF16_ALONE | {
     Operation.REQUANTIZE, Operation.ADD, Operation.MULTIPLY, Operation.MAX, Operation.SUM,
     Operation.DEPTHWISE, Operation.CONVERT, Operation.COPY, Operation.FILL, Operation.PART, Operation.TRANSPOSE,
 }  # fmt: skip
-DEFINED = [("int8", one) for one in Operation] + [("bf16", one) for one in Operation if one in BF16_OPERATIONS]
+DEFINED = [("int8", one) for one in Operation if one not in BF16_ALONE] + [
+    ("bf16", one) for one in Operation if one in BF16_OPERATIONS
+]
 
 
 def config_of(array: int, dtype: str = "int8") -> NpuConfig:
@@ -58,8 +62,9 @@ def values_of(field: LaneField) -> st.SearchStrategy:
 def test_encode_and_decode_are_inverse(data: st.DataObject, dtype: str, operation: Operation) -> None:
     config = config_of(data.draw(st.sampled_from(ARRAYS)), dtype)
     fields = descriptor_lanes(config, operation)
-    if operation in SOFTMAX_OPERATIONS:
-        entries = np.frombuffer(data.draw(st.binary(min_size=1024, max_size=1024)), np.float32)
+    if operation in SOFTMAX_OPERATIONS or operation is Operation.FUNCTION:
+        size = 1024 * (1 + (operation is Operation.FUNCTION))
+        entries = np.frombuffer(data.draw(st.binary(min_size=size, max_size=size)), np.float32)
         values = {field.name: entry for field, entry in zip(fields, np.nan_to_num(entries), strict=False)}
         values |= {field.name: data.draw(values_of(field)) for field in fields[len(entries) :]}
     elif len(fields) > 100:
@@ -89,8 +94,8 @@ def test_fields_do_not_overlap(dtype: str, operation: Operation) -> None:
 
 @pytest.mark.parametrize("operation", Operation)
 def test_values_out_of_range_are_refused(operation: Operation) -> None:
-    config = config_of(16)
-    for field in descriptor_lanes(config, operation)[:20]:
+    config = config_of(16, "bf16" if operation in BF16_ALONE else "int8")
+    for field in [*descriptor_lanes(config, operation)[:20], *descriptor_lanes(config, operation)[-20:]]:
         if field.is_float:
             continue
         low, high = limits(field)
@@ -127,6 +132,8 @@ def test_without_a_softmax() -> None:
     assert set(operations_of(config_of(16))) - set(operations_of(config)) == SOFTMAX_OPERATIONS
     with pytest.raises(InstructionError, match="operation TABLE_SUM is not there with softmax_cycles = 0"):
         descriptor_lanes(config, Operation.TABLE_SUM)
+    config = config_of(16, "bf16")
+    assert set(operations_of(config)) - set(operations_of(replace(config, softmax_cycles=0))) == {Operation.FUNCTION}
 
 
 def test_without_a_normalisation() -> None:
@@ -144,6 +151,18 @@ def test_tables_of_numbers(array: int) -> None:
     assert descriptor_words(config, Vector(operation=Operation.TABLE_DIVIDE)) == words + 1
     made = encode_descriptor(config, Operation.TABLE_DIVIDE, {"entry_3": 1.0, "factor": 255, "high": 127, "low": -128})
     assert made.reshape(-1)[[3, 256, 257]].tolist() == [0x3F800000, 0x7F8000, 255]
+
+
+@pytest.mark.parametrize("array", ARRAYS)
+def test_a_function(array: int) -> None:
+    """A slope and an intercept side by side; what else there is in a word of its own."""
+    config = config_of(array, "bf16")
+    assert descriptor_words(config, Vector(operation=Operation.FUNCTION)) == 512 // array + 1
+    values = {"slope_2": 1.0, "intercept_2": -2.0, "step": -4, "offset": -1, "indexing": Indexing.RECIPROCAL_ROOT}
+    made = encode_descriptor(config, Operation.FUNCTION, values).reshape(-1)
+    assert made[[4, 5, 512]].tolist() == [0x3F800000, 0xC0000000, 28 | 0x3FF << 8 | 2 << 24]
+    with pytest.raises(InstructionError, match="operation FUNCTION is not defined for dtype int8"):
+        descriptor_lanes(config_of(array), Operation.FUNCTION)
 
 
 def test_unknown_field_and_undefined_operation() -> None:

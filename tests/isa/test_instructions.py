@@ -148,7 +148,7 @@ def test_unknown_opcode(opcode: int) -> None:
         decode(opcode.to_bytes(BYTES, "little"))
 
 
-@pytest.mark.parametrize("operation", [21, 31])
+@pytest.mark.parametrize("operation", [22, 31])
 def test_unknown_operation(operation: int) -> None:
     message = f"VECTOR: operation has no meaning for the value {operation}"
     spec = next(spec for spec in fields_of(Vector) if spec.name == "operation")

@@ -25,7 +25,9 @@ PAIRS = {
     Operation.MOMENTS: {(ACT, ACC)},
     Operation.RECIPROCAL_ROOT: {(ACC, ACC)},
     Operation.NORMALIZE: {(ACC, ACC)},
+    Operation.FUNCTION: BOTH,
 }
+BF16_PAIRS = {**PAIRS, Operation.ADD: BOTH, Operation.MULTIPLY: BOTH}
 INT8_ALONE = {
     Operation.REQUANTIZE_FIXED, Operation.ADD_FIXED, Operation.MULTIPLY_FIXED, Operation.DEPTHWISE_FIXED,
     Operation.TABLE, Operation.TABLE_SUM, Operation.TABLE_DIVIDE, Operation.MOMENTS, Operation.RECIPROCAL_ROOT,
@@ -43,12 +45,13 @@ LEFT_OUT = {
 @pytest.mark.parametrize("config", [INT8, BF16, PLAIN], ids=["int8", "bf16", "plain"])
 @pytest.mark.parametrize("operation", Operation)
 def test_memories_of_an_operation(operation: Operation, config: NpuConfig) -> None:
-    there = config.dtype == "int8" or operation not in INT8_ALONE
+    there = operation not in (INT8_ALONE if config is BF16 else {Operation.FUNCTION})
+    pairs = BF16_PAIRS if config is BF16 else PAIRS
     if config is PLAIN and operation in LEFT_OUT:
         there = False
     for one, other in itertools.product(Memory, Memory):
         reason = illegal_mode(config, Vector(operation=operation, a_memory=one, out_memory=other, width=config.array))
-        legal = there and (one, other) in PAIRS.get(operation, {(ACT, ACT)})
+        legal = there and (one, other) in pairs.get(operation, {(ACT, ACT)})
         assert (reason is None) == legal, reason
         assert not there or legal or reason is not None and f"not from {one.name} to {other.name}" in reason
 
@@ -57,7 +60,7 @@ def test_second_sources() -> None:
     for operation, memory in itertools.product(Operation, Memory):
         one, other = min(PAIRS.get(operation, {(ACT, ACT)}))
         vector = Vector(operation=operation, a_memory=one, out_memory=other, width=INT8.array)
-        if not vector.is_window:
+        if not vector.is_window and operation is not Operation.FUNCTION:
             reason = illegal_mode(INT8, replace(vector, b_memory=memory))
             assert (reason is None) == (memory is ACT or not vector.has_two_sources)
 

@@ -6,7 +6,7 @@ lower limit to its exponent; below the smallest normal number it is then +0. So 
 
 from fractions import Fraction
 
-__all__ = ["NAN", "add", "clamp", "greater", "maximum", "multiply", "narrow", "widen"]
+__all__ = ["NAN", "add", "clamp", "function", "greater", "maximum", "multiply", "narrow", "weigh", "widen"]
 
 NAN = 0x7FC00000
 INFINITY = 0x7F800000
@@ -73,6 +73,11 @@ def multiply(a: int, b: int) -> int:
     return _rounded(product) if product else 0
 
 
+def weigh(a: int, weight: int) -> int:
+    """A product with a weight, of which 0 adds nothing."""
+    return multiply(a, weight) if _flush(weight) & 0x7FFFFFFF else 0
+
+
 def greater(a: int, b: int) -> bool:
     """Whether a > b; NaN is not."""
     a, b = _flush(a), _flush(b)
@@ -114,3 +119,33 @@ def narrow(bits: int) -> int:
     if _is_infinite(bits) or bits == 0:
         return bits >> 16
     return _rounded(_fraction(bits), 8) >> 16
+
+
+def function(bits: int, lines: list[tuple[int, int]], indexing: int, step: int, offset: int) -> int:
+    """FUNCTION of a number, of 256 slopes and intercepts: by the value, its reciprocal, or that one's root."""
+    bits = _flush(bits)
+    if _is_nan(bits) or (indexing == 2 and bits >> 31):
+        return NAN
+    sign, size = bits & 1 << 31, bits & 0x7FFFFFFF
+    if indexing == 0:
+        infinite = size == INFINITY
+        number = _fraction(sign | 0x7F7FFFFF if infinite else bits)
+        place = number / Fraction(2) ** step
+        slope, intercept = lines[max(0, min(255, place.numerator // place.denominator + offset))]
+        return add(weigh(bits, slope) if infinite else multiply(bits, slope), intercept)
+    # an exponent of 0 stands for 2^-127 times 1; infinity leaves nothing of numbers, not of infinities and NaN
+    exponent, mantissa = (size >> 23) - 127, size & 0x7FFFFF
+    whole, odd = divmod(exponent, 2) if indexing == 2 else (exponent, 0)
+    position = (Fraction(mantissa, 1 << 23) + odd) * (128 if indexing == 2 else 256)
+    slope, intercept = (
+        _over(one, 255 if size == INFINITY else whole) for one in lines[position.numerator // position.denominator]
+    )
+    total = add(multiply((127 + odd) << 23 | mantissa, slope), intercept)
+    return NAN if total == NAN else _flush(total ^ sign)
+
+
+def _over(bits: int, power: int) -> int:
+    """A number divided by a power of two."""
+    if _is_nan(bits) or _is_infinite(bits) or not _flush(bits):
+        return _flush(bits)
+    return _rounded(_fraction(bits) / Fraction(2) ** power)

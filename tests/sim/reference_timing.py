@@ -120,7 +120,7 @@ def _stream(config: NpuConfig, vector: Vector) -> int:
     turning = vector.operation is Operation.TRANSPOSE
     plain = vector.operation in (Operation.COPY, Operation.CONVERT, Operation.FILL, Operation.PART) or turning
     passes = 1 if plain else config.array // lanes
-    if vector.operation in (Operation.TABLE_SUM, Operation.TABLE_DIVIDE):
+    if vector.operation in (Operation.TABLE_SUM, Operation.TABLE_DIVIDE, Operation.FUNCTION):
         passes = config.softmax_cycles
     if vector.operation in (Operation.MOMENTS, Operation.NORMALIZE):
         passes = config.normalize_cycles
@@ -448,6 +448,7 @@ class _Machine:
             self.vector_waiting = index
             head, block = descriptor_words(self.config, one), parameter_words(self.config, one)
             table = {Operation.TABLE: 64, Operation.TABLE_SUM: 256, Operation.TABLE_DIVIDE: 256 + 1}
+            table[Operation.FUNCTION] = 256 + 1
             if one.operation in table:
                 self.loads.append((table[one.operation], True))
             elif head + block:

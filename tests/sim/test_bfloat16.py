@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from npukit.isa.config import PRESETS
-from npukit.isa.descriptors import encode_descriptor, pack_taps
+from npukit.isa.descriptors import TABLE_ENTRIES, Indexing, encode_descriptor, pack_taps
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 from npukit.sim import bfloat16
 from npukit.sim.functional import FunctionalSimulator
@@ -59,7 +59,9 @@ def random_pairs(count: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"), [(bfloat16.add, oracle.add), (bfloat16.multiply, oracle.multiply)], ids=["add", "multiply"]
+    ("ours", "theirs"),
+    [(bfloat16.add, oracle.add), (bfloat16.multiply, oracle.multiply), (bfloat16.weigh, oracle.weigh)],
+    ids=["add", "multiply", "weigh"],
 )
 def test_two_operands(ours: Callable, theirs: Callable[[int, int], int]) -> None:
     pairs = [*product(BOTH_SIGNS, BOTH_SIGNS), *random_pairs(PAIRS)]
@@ -140,7 +142,7 @@ def test_matrix(machine: FunctionalSimulator, accumulate: int) -> None:
             tile = 5 + (block * 12 + number) * size
             column = 0
             for row in range(size):
-                term = oracle.multiply(oracle.widen(word[row]), oracle.widen(wgt[tile + row][lane]))
+                term = oracle.weigh(oracle.widen(word[row]), oracle.widen(wgt[tile + row][lane]))
                 column = oracle.add(column, term)
             total = oracle.add(total, column)
         assert after[place][lane] == canonical(total), (block, y, x, lane)
@@ -189,7 +191,7 @@ def test_windows(machine: FunctionalSimulator, name: str) -> None:
             total = 0
             for position, value in enumerate(window):
                 if operation is Operation.DEPTHWISE:
-                    value = oracle.multiply(value, oracle.widen(int(taps[block][position][lane])))
+                    value = oracle.weigh(value, oracle.widen(int(taps[block][position][lane])))
                 total = oracle.add(total, value)
             if operation is Operation.DEPTHWISE:
                 total = oracle.add(total, int(bias[block][lane]))
@@ -201,29 +203,77 @@ def test_windows(machine: FunctionalSimulator, name: str) -> None:
         assert found[block * 4 + y * 2 + x][lane] == expected, (block, y, x, lane)
 
 
-@pytest.mark.parametrize("operation", [Operation.ADD, Operation.MULTIPLY, Operation.REQUANTIZE])
-def test_words(machine: FunctionalSimulator, operation: Operation) -> None:
+MEMORIES = [(one, other) for one in (Memory.ACT, Memory.ACC) for other in (Memory.ACT, Memory.ACC)]
+
+
+@pytest.mark.parametrize(
+    ("operation", "memories"),
+    [*product([Operation.ADD, Operation.MULTIPLY], MEMORIES), (Operation.REQUANTIZE, (Memory.ACC, Memory.ACT))],
+)
+def test_words(machine: FunctionalSimulator, operation: Operation, memories: tuple[Memory, Memory]) -> None:
     head = encode_descriptor(CONFIG, operation, LIMITS)
     bias = machine.par[0, :2].copy()
     requantise = operation is Operation.REQUANTIZE
     image = np.concatenate([head, *([bias] if requantise else [])])
     machine.par[0, 70 : 70 + len(image)] = image
-    options: dict = {"a_memory": Memory.ACC} if requantise else {"b_bank": 2, "b_stride_block": 30, "b_stride_x": 1}
+    options: dict = {} if requantise else {"b_bank": 2, "b_stride_block": 30, "b_stride_x": 1}
     vector = Vector(
-        operation=operation, parameters=70, blocks=2, width=30, a_bank=1, a_stride_block=30, a_stride_x=1,
-        out_bank=3, out_stride_block=30, out_stride_x=1, **options,
+        operation=operation, parameters=70, blocks=2, width=30, a_memory=memories[0], a_bank=1, a_stride_block=30,
+        a_stride_x=1, out_memory=memories[1], out_bank=3, out_stride_block=30, out_stride_x=1, **options,
     )  # fmt: skip
-    left = machine.acc[1].view(np.uint32).tolist() if requantise else machine.act[1].tolist()
+    left = words_of(machine, memories[0], 1)
     right = machine.act[2].tolist()
     machine.execute(vector)
-    found = machine.act[3].tolist()
+    found = stored_words(machine, memories[1], 3)
     for place, lane in product(range(60), range(4)):
         if requantise:
             value = oracle.add(left[place][lane], int(bias[place // 30][lane]))
         else:
-            operands = oracle.widen(left[place][lane]), oracle.widen(right[place][lane])
+            operands = left[place][lane], oracle.widen(right[place][lane])
             value = oracle.add(*operands) if operation is Operation.ADD else oracle.multiply(*operands)
-        assert found[place][lane] == oracle.narrow(_clamped(value)), (place, lane)
+        value = _clamped(value)
+        expected = canonical(value) if memories[1] is Memory.ACC else oracle.narrow(value)
+        assert found[place][lane] == expected, (place, lane)
+
+
+def words_of(machine: FunctionalSimulator, memory: Memory, bank: int) -> list[list[int]]:
+    """The numbers of a bank, as binary32."""
+    if memory is Memory.ACC:
+        return machine.acc[bank].view(np.uint32).tolist()
+    return [[oracle.widen(bits) for bits in word] for word in machine.act[bank].tolist()]
+
+
+def stored_words(machine: FunctionalSimulator, memory: Memory, bank: int) -> list[list[int]]:
+    return (machine.acc[bank].view(np.uint32) if memory is Memory.ACC else machine.act[bank]).tolist()
+
+
+@pytest.mark.parametrize("indexing", Indexing)
+@pytest.mark.parametrize("memories", MEMORIES)
+def test_function(machine: FunctionalSimulator, indexing: Indexing, memories: tuple[Memory, Memory]) -> None:
+    seed = secrets.randbelow(1 << 32)
+    print(f"seed {seed}")
+    random = np.random.default_rng(seed)
+    lines = random.standard_normal((TABLE_ENTRIES, 2)).astype(np.float32)
+    some = random.random(lines.shape) < 0.1
+    lines[some] = floats(random.choice(np.array(BOTH_SIGNS, np.uint32), some.sum()))
+    names = [(f"slope_{index}", f"intercept_{index}") for index in range(TABLE_ENTRIES)]
+    step, offset = int(random.integers(-8, 1)), int(random.choice([128, -3, 300, 255, 0]))
+    values = {name: one for pair, line in zip(names, lines, strict=True) for name, one in zip(pair, line, strict=True)}
+    values |= {"step": step, "offset": offset, "indexing": indexing}
+    head = encode_descriptor(CONFIG, Operation.FUNCTION, values)
+    machine.par[0, : len(head)] = head
+    vector = Vector(
+        operation=Operation.FUNCTION, blocks=2, width=200, a_memory=memories[0], a_bank=1, a_stride_block=200,
+        a_stride_x=1, out_memory=memories[1], out_bank=3, out_stride_block=200, out_stride_x=1,
+    )  # fmt: skip
+    before = words_of(machine, memories[0], 1)
+    machine.execute(vector)
+    found = stored_words(machine, memories[1], 3)
+    pairs = [tuple(line) for line in lines.view(np.uint32).tolist()]
+    for place, lane in product(range(400), range(4)):
+        value = canonical(oracle.function(before[place][lane], pairs, indexing, step, offset))
+        expected = value if memories[1] is Memory.ACC else oracle.narrow(value)
+        assert found[place][lane] == expected, (place, lane, hex(before[place][lane]))
 
 
 def test_moves(machine: FunctionalSimulator) -> None:

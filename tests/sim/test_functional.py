@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from npukit.isa.config import PRESETS, NpuConfig
-from npukit.isa.descriptors import descriptor_lanes, descriptor_words, encode_descriptor, pack_taps, tap_words
+from npukit.isa.descriptors import (
+    descriptor_lanes,
+    descriptor_words,
+    encode_descriptor,
+    operations_of,
+    pack_taps,
+    tap_words,
+)
 from npukit.isa.instructions import End, Instruction, Load, Matrix, Memory, Operation, Store, Vector
 from npukit.sim import functional
 from npukit.sim.functional import FunctionalError, FunctionalSimulator
@@ -274,7 +281,11 @@ MEMORIES = {
     Operation.RECIPROCAL_ROOT: [(Memory.ACC, Memory.ACC)],
     Operation.NORMALIZE: [(Memory.ACC, Memory.ACC)],
 }
-CASES = [(one, *pair) for one in Operation for pair in MEMORIES.get(one, [(Memory.ACT, Memory.ACT)])]
+CASES = [
+    (one, *pair)
+    for one in operations_of(PRESETS["int8-16x16"])
+    for pair in MEMORIES.get(one, [(Memory.ACT, Memory.ACT)])
+]
 
 
 def random_descriptor(machine: Machine, operation: Operation) -> dict[str, Any]:

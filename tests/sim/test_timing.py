@@ -186,6 +186,16 @@ def test_vector(vector: Vector, loads: int) -> None:
     assert schedule.counters["vector_busy"] == stream + LV + 1
 
 
+def test_a_function() -> None:
+    """Pairs of numbers, and a word; as many cycles for a word as a softmax has."""
+    config = PRESETS["bf16-4x4"]
+    function = replace(COPY, operation=Operation.FUNCTION)
+    assert stream_cycles(config, function) == 6 * 4
+    schedule = run(function, config=config)
+    start = 1 + 257 + 3 - 1
+    assert times(schedule, 0) == (1, start, start + 24 + Timing(config).vector_latency)
+
+
 def test_vector_parameters_of_further_blocks() -> None:
     """Two sets: block 2 must wait until block 0 has streamed, block 1 need not."""
     requantize = replace(COPY, operation=Operation.REQUANTIZE, width=1)

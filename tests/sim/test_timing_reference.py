@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from npukit.isa.assembly import assemble, disassemble
 from npukit.isa.config import ConfigError, NpuConfig, preset
+from npukit.isa.descriptors import operations_of
 from npukit.isa.instructions import (
     ENGINES,
     TWO_SOURCE_OPERATIONS,
@@ -119,9 +120,7 @@ def _random_matrix(rng: random.Random, config: NpuConfig) -> Matrix:
 
 
 def _random_vector(rng: random.Random, config: NpuConfig) -> Vector:
-    bf16 = ("REQUANTIZE", "DEPTHWISE", "ADD", "MULTIPLY", "SUM", "MAX", "CONVERT", "COPY", "FILL", "PART", "TRANSPOSE")
-    known = [one for one in Operation if config.dtype == "int8" or one.name in bf16]
-    operation = rng.choice(known)
+    operation = rng.choice(operations_of(config))
 
     def place() -> tuple[Memory, int]:
         memory = rng.choice([Memory.ACT, Memory.ACC])

@@ -12,6 +12,7 @@ from npukit.compiler.frontends.onnx.importer import Imported
 from npukit.compiler.frontends.onnx.offload import Reason, suggestion_for
 from npukit.compiler.frontends.onnx.operators import Context, Match, macs_of, match_node, used_values
 from npukit.compiler.frontends.onnx.operators.integer import is_integer_operator, operator_of
+from npukit.compiler.frontends.onnx.operators.lines import float_chains
 from npukit.compiler.frontends.onnx.operators.quantisation import ONNX_DOMAINS, is_quantiser
 from npukit.compiler.frontends.onnx.operators.tables import tables_of
 from npukit.compiler.frontends.onnx.operators.unary import chains_of
@@ -54,7 +55,9 @@ class PartitionPass(Pass[Imported, Partition]):
             frozenset(value.name or "" for value in graph.outputs),
             dict(model.opset_imports),
         )
-        if not context.floats:
+        if context.floats:
+            context = replace(context, lines=float_chains(graph, context.graph_outputs, context.opsets))
+        else:
             chains = chains_of(context, graph)
             tables = tables_of(tuple(chains.values()), context.opsets)
             context = replace(context, tables=dict(zip(chains, tables, strict=True)))

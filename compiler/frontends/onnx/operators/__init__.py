@@ -16,6 +16,7 @@ from npukit.compiler.frontends.onnx.operators.conv import (
 )
 from npukit.compiler.frontends.onnx.operators.dynamic import match_integer_convolution, match_integer_product
 from npukit.compiler.frontends.onnx.operators.integer import is_integer_operator, operator_of
+from npukit.compiler.frontends.onnx.operators.lines import match_lines
 from npukit.compiler.frontends.onnx.operators.macs import macs_of
 from npukit.compiler.frontends.onnx.operators.movement import (
     match_concat,
@@ -66,9 +67,7 @@ _WITHOUT_SCALES = (
 )
 _BY_DATA = frozenset("Gather GatherElements GatherND ScatterElements ScatterND".split())
 _ADDRESSES = "it looks elements up by numbers that are data, and the machine's addresses stand in its instructions"
-_OF_INTEGERS = DYNAMIC | {"Softmax", *NORMALIZING}
-"""Operators that are not there in bf16."""
-_FLOAT_NAMES = ", ".join(sorted({*MATCHERS, "Clip", "Relu"} - _OF_INTEGERS))
+_FLOAT_NAMES = ", ".join(sorted({*MATCHERS, "Clip", "Relu"} - DYNAMIC))
 
 
 def match_node(context: Context, node: ir.Node) -> Match:
@@ -83,9 +82,11 @@ def match_node(context: Context, node: ir.Node) -> Match:
     if context.floats and (is_integer_operator(node) or node.op_type in DYNAMIC):
         raise Refused("the configuration computes bf16; quantised tensors are for int8")
     if context.floats:
+        if node in context.lines:
+            return _legal(context, match_lines(context, node))
         if matcher is None and node.op_type in ("Relu", "Clip"):
             matcher = match_limits
-        if matcher is None or node.op_type in _OF_INTEGERS:
+        if matcher is None:
             raise Refused(f"operator {node.op_type} is not supported in bf16; supported are {_FLOAT_NAMES}")
         return _legal(context, matcher(context, node))
     if matcher is None:

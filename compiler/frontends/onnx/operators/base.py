@@ -22,11 +22,13 @@ from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Limits, Lookup, Rearrange, Reshape, SourceNode, TensorOperation
 from npukit.compiler.ir.rearrange import moves_nothing
 from npukit.compiler.ir.tensor import Constant, Tensor
+from npukit.compiler.lines import Lines
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import BFLOAT16
 
 __all__ = [
     "Context",
+    "FloatChain",
     "Match",
     "Produced",
     "Refused",
@@ -45,6 +47,23 @@ __all__ = [
 
 
 @dataclass(frozen=True)
+class FloatChain:
+    """Operators that are a function of one element of one tensor.
+
+    Attributes:
+        nodes: the last one first, which makes the result.
+        source: what they are a function of.
+        lines: that come near it, or None.
+        problem: why there are none.
+    """
+
+    nodes: tuple[ir.Node, ...]
+    source: ir.Value
+    lines: Lines | None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Context:
     """What the matchers look at besides the node."""
 
@@ -56,6 +75,8 @@ class Context:
     """Version of each operator set that the model imports."""
     tables: Mapping[ir.Node, Table] = field(default_factory=dict)
     """Of each node that ends a chain of functions of one element."""
+    lines: Mapping[ir.Node, FloatChain] = field(default_factory=dict)
+    """In bf16: the chain of each node that belongs to a function of one element."""
 
     @property
     def floats(self) -> bool:
@@ -242,7 +263,8 @@ def produced(
     uses = list(value.uses())
     if clamp and len(uses) == 1 and value.name not in context.graph_outputs and uses[0].idx == 0:
         follower = uses[0].node
-        limits = limits_of(follower) if follower.domain in ONNX_DOMAINS and follower.graph is node.graph else None
+        free = follower.domain in ONNX_DOMAINS and follower.graph is node.graph and follower not in context.lines
+        limits = limits_of(follower) if free else None
         if limits is not None:
             return Produced((node, follower), follower.outputs[0], float_tensor(follower.outputs[0]), limits)
     return Produced((node,), value, float_tensor(value))

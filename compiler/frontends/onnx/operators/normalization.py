@@ -17,14 +17,14 @@ _EPSILON = 1e-5
 
 
 def match_normalization(context: Context, node: ir.Node) -> Match:
-    """A normalisation along the last dimension, whose elements lie in a word, of int8 or uint8."""
+    """A normalisation along the last dimension, whose elements lie in a word, of int8, uint8 or bf16."""
     operands = operands_of_node(node)
     value, x = source(context, operands[0])
     used = [output.name for output in node.outputs[1:] if output.name and (list(output.uses()))]
     outputs = [output.name for output in node.outputs[1:] if output.name in context.graph_outputs]
     if used or outputs:
         raise Refused(f"its statistics {', '.join(dict.fromkeys(map(str, used + outputs)))} are used")
-    result = produced(context, node)
+    result = produced(context, node, clamp=False)
     last = len(x.shape) - 1
     axis = node.attributes.get_int("axis", -1) % len(x.shape)
     if axis != last:

@@ -13,9 +13,9 @@ _ONE_DIMENSION = 13
 
 
 def match_softmax(context: Context, node: ir.Node) -> Match:
-    """A softmax along the dimension whose elements lie in a word, of int8 or uint8."""
+    """A softmax along the dimension whose elements lie in a word, of int8, uint8 or bf16."""
     value, x = source(context, operands_of_node(node)[0])
-    result = produced(context, node, ("QLinearSoftmax",))
+    result = produced(context, node, ("QLinearSoftmax",), clamp=False)
     opset = node.attributes.get_int("opset", context.opsets.get("", 0))
     one = opset >= _ONE_DIMENSION
     axis = node.attributes.get_int("axis", -1 if one else 1) % len(x.shape)
