@@ -139,7 +139,6 @@ class Int8VectorDatapath(VectorDatapath):
                 lane.entry.eq(entry),
                 lane.source.eq(self._lane(m, places, present.lane_group, k, lanes, 8) ^ 0x80),
                 lane.first.eq(present.first),
-                lane.passing.eq(present.passing & sums),
                 lane.group.eq(present.lane_group),
                 lane.divisor.eq(self._lane(m, a, present.lane_group, k, lanes, 32)),
                 lane.factor.eq(field("factor")),
@@ -178,7 +177,6 @@ class Int8VectorDatapath(VectorDatapath):
             moments.counted.eq(Cat(self._lane(m, left, group, k, lanes, 1) for k in range(lanes))),
             moments.zero_point.eq(field("zero_point").as_signed()),
             moments.first.eq(present.first & (group == 0)),
-            moments.passing.eq(present.passing & (operation == Operation.MOMENTS)),
         ]
         sums = late(Cat(moments.sum, moments.squares), Moments.latency, "moments_late")
 

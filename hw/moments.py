@@ -26,7 +26,7 @@ class Moments(wiring.Component):
 
     Members:
         elements: in, int8 each. counted: in, for each whether it counts. zero_point: in, of all.
-        first: in, the sums begin anew. passing: in, there is a pass.
+        first: in, the sums begin anew.
         sum, squares: out, `latency` cycles later.
     """
 
@@ -40,7 +40,6 @@ class Moments(wiring.Component):
                 "counted": In(lanes),
                 "zero_point": In(signed(8)),
                 "first": In(1),
-                "passing": In(1),
                 "sum": Out(32),
                 "squares": Out(32),
             }
@@ -57,12 +56,11 @@ class Moments(wiring.Component):
             m.d.comb += [square.a.eq(number.at(1)), square.b.eq(number.at(1))]
             numbers.append(number.at(_SQUARES))
             squares.append(square.product)
-        first, passing = (pipe.value(0, one, name) for one, name in ((self.first, "first"), (self.passing, "passing")))
+        first = pipe.value(0, self.first, "first")
         for terms, output, name in ((numbers, self.sum, "sum"), (squares, self.squares, "squares")):
             term = pipe.register(_SQUARES, reduce(add, terms), f"{name}_of_pass").at(_SQUARES + 1)
             total = Signal(32, name=f"{name}_total", reset_less=True)
             following = Mux(first.at(_SQUARES + 1), 0, total) + term
-            with m.If(passing.at(_SQUARES + 1)):
-                m.d.sync += total.eq(following)
+            m.d.sync += total.eq(following)
             m.d.comb += output.eq(total)
         return m

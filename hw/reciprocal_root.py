@@ -33,7 +33,7 @@ class ReciprocalRoot(wiring.Component):
 
     Members:
         start: in, the other inputs are there; not again for `ROOT_CYCLES` cycles.
-        sum, squares, count, centred, epsilon: in.
+        sum, squares, count, centred, epsilon: in; the sum until the result is there.
         same_sum, root: out, from `latency` cycles after the start on, until the next start's.
     """
 
@@ -56,13 +56,10 @@ class ReciprocalRoot(wiring.Component):
             m.d.sync += step.eq(1)
         with m.Elif(step != 0):
             m.d.sync += step.eq(Mux(step == _DONE, 0, step + 1))
-        kept = Signal(32, name="kept_sum", reset_less=True)
-        with m.If(self.start):
-            m.d.sync += kept.eq(self.sum)
         wide, shift = self._variance(m, step)
         root = self._digits(m, step, wide[_WIDE - _VALUE_BITS :])
         with m.If(step == _DONE):
-            m.d.sync += [self.same_sum.eq(kept), self.root[:_ROOT_BITS].eq(root), self.root[_ROOT_BITS:].eq(shift)]
+            m.d.sync += [self.same_sum.eq(self.sum), self.root[:_ROOT_BITS].eq(root), self.root[_ROOT_BITS:].eq(shift)]
         return m
 
     def _variance(self, m: Module, step: Signal) -> tuple[Signal, Signal]:

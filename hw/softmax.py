@@ -44,7 +44,7 @@ class SoftmaxLane(wiring.Component):
     Members:
         write: in, `entry` is written into the table, at `place`.
         source: in, what is looked up: an int8 with its sign turned round.
-        first: in, the sum begins anew. passing: in, the element counts. group: in, to which sum.
+        first: in, the sum begins anew. group: in, which of the sums.
         divisor: in, binary32. factor, zero_point, low, high: in, as the descriptor's.
         sum: out, binary32, `sum_latency` cycles later. quotient: out, signed(8), `latency` cycles later.
     """
@@ -62,7 +62,6 @@ class SoftmaxLane(wiring.Component):
                 "entry": In(32),
                 "source": In(8),
                 "first": In(1),
-                "passing": In(1),
                 "group": In(bits_for(groups - 1)),
                 "divisor": In(32),
                 "factor": In(_FACTOR_BITS),
@@ -93,7 +92,7 @@ class SoftmaxLane(wiring.Component):
         """Which number is greater; the other one where it stands; what they come to; that rounded."""
         m = pipe.module
         first = pipe.value(0, self.first, "first").at(_LOOKED_UP)
-        group, passing = pipe.value(0, self.group, "group"), pipe.value(0, self.passing, "passing")
+        group = pipe.value(0, self.group, "group")
         sums = Array(Signal(31, name=f"sum_{k}", reset_less=True) for k in range(self._groups))
 
         cycle = _LOOKED_UP
@@ -114,7 +113,7 @@ class SoftmaxLane(wiring.Component):
         ]
         kept, lost = moved[_SIGNIFICAND:], moved[:_SIGNIFICAND].any()
         far = distance >= _SIGNIFICAND + _BELOW
-        addend = pipe.register(cycle, Mux(far, number.any(), Cat(kept[0] | lost, kept[1:])), "addend")
+        addend = pipe.register(cycle, Mux(far, 0, Cat(kept[0] | lost, kept[1:])), "addend")
         greater = pipe.register(cycle, significand(large.at(cycle)), "greater")
         exponent = pipe.register(cycle, field, "exponent")
 
@@ -131,8 +130,7 @@ class SoftmaxLane(wiring.Component):
         rounded = Cat(kept[:-1], field) + up
         result = Mux(rounded[23:] >= 255, 255 << 23, Mux(value == 0, 0, rounded))[:31]
         mine = sums[group.at(cycle)]
-        with m.If(passing.at(cycle)):
-            m.d.sync += mine.eq(result)
+        m.d.sync += mine.eq(result)
         m.d.comb += self.sum.eq(pipe.register(cycle, result, "sum").at(_SUM))
 
     def _divide(self, m: Module, pipe: Pipeline, entry: Staged) -> None:

@@ -183,18 +183,22 @@ def _descriptor(
 def _numbers(random: Random, generator: np.random.Generator, style: str) -> dict[str, int]:
     """A table of numbers: exponentials as a softmax has them, of which sums and quotients are within range; few and
     short ones, of which sums and quotients are halves; or numbers at the ends of binary32. And a factor for them."""
+    factor = random.choice([1, 254, 255, 256, random.randrange(1 << 10)])
     if style == "ends":
         bits = generator.choice(np.array(SPECIAL, np.uint32), TABLE_ENTRIES)
+        if random.random() < 0.5:  # none that is far above the least
+            bits = generator.integers(0, 4 << 23, TABLE_ENTRIES, np.uint32)
     elif style == "ties":
-        bits = (generator.integers(1, 9, TABLE_ENTRIES) * 2.0 ** generator.integers(-2, 3, TABLE_ENTRIES)).astype(
-            np.float32
-        )
-        bits[generator.random(TABLE_ENTRIES) < 0.3] *= np.float32(2.0 ** -random.randint(20, 28))
-        bits = bits.view(np.uint32)
+        most = random.choice([1, 2, 8])
+        numbers = generator.integers(1, most + 1, TABLE_ENTRIES) * 2.0 ** generator.integers(-2, 3, TABLE_ENTRIES)
+        if most > 2:
+            numbers[generator.random(TABLE_ENTRIES) < 0.3] *= 2.0 ** -random.randint(20, 28)
+        else:
+            factor = random.randrange(1, 64, 2)
+        bits = numbers.astype(np.float32).view(np.uint32)
     else:
         scale = 10 ** random.uniform(-4, 0.5)
         bits = np.exp((np.arange(TABLE_ENTRIES) - (TABLE_ENTRIES - 1)) * scale).astype(np.float32).view(np.uint32)
-    factor = random.choice([1, 254, 255, 256, random.randrange(1 << 10)])
     return {"factor": factor, **{f"entry_{index}": int(one) for index, one in enumerate(bits)}}
 
 
