@@ -19,9 +19,13 @@ from npukit.hw.bf16_array import Bf16ProcessingElement
 from npukit.hw.core import Core
 from npukit.hw.counters import Counters
 from npukit.hw.fetch import FetchUnit
+from npukit.hw.function import FunctionLane
 from npukit.hw.load import LoadEngine
 from npukit.hw.matrix import MatrixEngine
+from npukit.hw.moments import Moments
+from npukit.hw.normalize import NormalizeLane
 from npukit.hw.ports import PortOwners
+from npukit.hw.reciprocal_root import ReciprocalRoot
 from npukit.hw.registers import RegisterFile
 from npukit.hw.requantize import RequantizeLane
 from npukit.hw.softmax import SoftmaxLane
@@ -60,6 +64,8 @@ def _blocks(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
             "MATRIX with its array": lambda: MatrixEngine(config),
             "VECTOR": lambda: VectorEngine(config),
             "VECTOR: one binary32 multiplier": Float32Multiplier,
+            "VECTOR: one function lane": FunctionLane,
+            "VECTOR: tiles turned around": lambda: Transposer(config.array, 8 * config.element_bytes),
             "core": lambda: Core(config),
         }
     return {
@@ -70,6 +76,9 @@ def _blocks(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
         "VECTOR: one requantising lane": RequantizeLane,
         "VECTOR: one two-source lane": TwoSourceLane,
         "VECTOR: one softmax lane": lambda: SoftmaxLane(4),
+        "VECTOR: moments": lambda: Moments(config.array // NpuConfig.normalize_cycles),
+        "VECTOR: the reciprocal root": ReciprocalRoot,
+        "VECTOR: one normalising lane": NormalizeLane,
         "VECTOR: tiles turned around": lambda: Transposer(config.array, 8 * config.element_bytes),
         "STORE": lambda: StoreEngine(config),
         "tokens": TokenCounters,

@@ -141,7 +141,6 @@ class SoftmaxLane(wiring.Component):
         number = entry.at(_LOOKED_UP)
         m.d.comb += [product.a.eq(Cat(significand(number), 0)), product.b.eq(Cat(factor, 0))]
         apart = pipe.register(_LOOKED_UP, exponent_field(divisor) - exponent_field(number), "apart")
-        nothing = pipe.register(_LOOKED_UP, exponent_field(number) == 0, "nothing")
         below = pipe.register(_LOOKED_UP, Cat(divisor[:23], Const(1, 1)), "below")
 
         numerator = pipe.value(_PRODUCT, product.product[: _SIGNIFICAND + _FACTOR_BITS], "numerator").at(_PRODUCT)
@@ -172,12 +171,11 @@ class SoftmaxLane(wiring.Component):
         up = quotient[0] & (lost | quotient[1])
         whole = pipe.register(cycle, quotient[1:], "whole")
         up = pipe.register(cycle, up, "up")
-        large = pipe.register(cycle, (distance < 0) & ~nothing.at(cycle), "large")
-        none = pipe.register(cycle, nothing.at(cycle), "none")
+        large = pipe.register(cycle, distance < 0, "large")
 
         cycle += 1
         zero_point, low, high = (pipe.value(0, getattr(self, name), name) for name in ("zero_point", "low", "high"))
-        total = Mux(none.at(cycle), 0, whole.at(cycle) + up.at(cycle)) + zero_point.at(cycle)
+        total = whole.at(cycle) + up.at(cycle) + zero_point.at(cycle)
         total = pipe.register(cycle, total, "total")
         large = pipe.value(cycle, large.at(cycle), "too_large").at(cycle + 1)
 

@@ -235,8 +235,8 @@ def table_divide(
 ) -> NDArray[np.int8]:
     """ONNX Runtime's quantised softmax: clamp(rne(entry * factor / divisor) + zero_point), rounded once.
 
-    Signs do not count, an exponent field of 0 stands for 0, and one of 255 is an exponent as any other. An entry above
-    0 whose field is greater than the divisor's gives `high`.
+    Signs do not count, an exponent field of 0 of an entry stands for 0, and one of 255 is an exponent as any other. An
+    entry whose field is greater than the divisor's gives `high`.
 
     Args:
         table: float32[256].
@@ -256,7 +256,7 @@ def table_divide(
     quotient = whole - ((rest == 0) & (whole & 1 == 1))
     quotient = np.where(field == 0, 0, quotient)
     limited = saturate(quotient + zero_point, low, high)
-    return np.where((field != 0) & (distance < 0), np.int8(high), limited)
+    return np.where(distance < 0, np.int8(high), limited)
 
 
 _ROOT_BITS = 24

@@ -24,6 +24,7 @@ from npukit.compiler.ir.operations import (
     Multiply,
     Normalization,
     Pad,
+    PiecewiseLinear,
     Rearrange,
     Reinterpret,
     Repeat,
@@ -70,10 +71,9 @@ class _Maker:
         makers = [
             self._convolution, self._depthwise, self._elementwise, self._clamp, self._pad, self._slice,
             self._concatenation, self._repeat, self._dilate, self._transposed, self._pool,
-            self._global_average, self._flatten, self._rearrange,
+            self._global_average, self._flatten, self._rearrange, self._softmax, self._normalization,
         ]  # fmt: skip
-        if not self.floating:
-            makers += [self._lookup, self._reinterpret, self._softmax, self._normalization]
+        makers += [self._piecewise_linear] if self.floating else [self._lookup, self._reinterpret]
         for _ in range(self.random.randint(1, 12)):
             make: Callable[[Tensor], None] = self.random.choice(makers)
             images = [one for one in self.tensors.values() if len(one.shape) == 4 and one.channel_axis == 1]
@@ -233,8 +233,15 @@ class _Maker:
 
     def _softmax(self, x: Tensor) -> None:
         y = self._activation(x.shape, x)
-        self.tensors[y.name] = replace(y, quantization=self._quantization(y.format))
+        if not self.floating:
+            self.tensors[y.name] = replace(y, quantization=self._quantization(y.format))
         self._add(Softmax, y, input=x.name)
+
+    def _piecewise_linear(self, x: Tensor) -> None:
+        self._add(
+            PiecewiseLinear, self._activation(x.shape), input=x.name, table=self._constant((256, 2), FLOAT32),
+            step=self.random.randrange(-16, 16), offset=self.random.randrange(-512, 512),
+        )  # fmt: skip
 
     def _normalization(self, x: Tensor) -> None:
         scale, bias = (self._constant(x.shape[1:2], FLOAT32) for _ in range(2))

@@ -251,6 +251,7 @@ def test_what_a_chain_takes(graphs) -> None:
     shared = made.node("Mul", y, made.number(np.float32(3)))
     outputs += [made.node("Sigmoid", shared), shared]
     session = agree(made.model(*outputs), SMALL)
+    assert session.compilation is not None
     made_of = {tuple(one.op for one in layer.sources) for layer in session.compilation.graphs[0].operations}
     assert made_of == {("Conv",), ("Tanh", "Relu"), ("Sigmoid",), ("Mul",)}
 

@@ -166,10 +166,11 @@ def test_normalization(graphs, channels: int) -> None:
     assert rtl.profile.counters == sim.profile.counters
 
 
-def test_a_transformer() -> None:
+@pytest.mark.parametrize(("precision", "config"), [("int8", CONFIG), ("fp32", PRESETS["bf16-4x4"])])
+def test_a_transformer(precision: str, config: NpuConfig) -> None:
     """The trained one, whole: attention, its softmax, normalisations."""
-    model = zoo.load("digits-vit")
-    sim, rtl = Session(model, CONFIG), Session(model, CONFIG, "rtl")
+    model = zoo.load("digits-vit", precision)
+    sim, rtl = Session(model, config), Session(model, config, "rtl")
     inputs = {"image": zoo.digits_heldout()[0][7]}
     np.testing.assert_array_equal(rtl.run(inputs)["logits"], sim.run(inputs)["logits"])
     assert len(sim.programs) == 1 and not sim.offload.fallback
