@@ -30,7 +30,7 @@ from npukit.compiler.passes.legalise import LegalisePass
 from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.passes.validate import ValidatePass
 from npukit.compiler.search import Search, search_on
-from npukit.compiler.strategy import LEVELS, back_end, first_that_fits
+from npukit.compiler.strategy import LEVELS, Order, back_end, first_that_fits
 from npukit.compiler.tasks import Allocation, Plan
 from npukit.isa.config import NpuConfig
 from npukit.isa.program import Program
@@ -206,7 +206,7 @@ def front_end(
 
 
 _PLAIN = CostModel(NpuConfig())
-_BACK = tuple(one.name for one in (*back_end(_PLAIN, LEVELS[0][0]), ValidatePass()))
+_BACK = tuple(one.name for one in (*back_end(_PLAIN, LEVELS[0][0], Order()), ValidatePass()))
 PASSES: tuple[str, ...] = (*(one.name for one in front_end(_PLAIN.config, {}, 0, False)), *_BACK)
 """Names of the passes, in their order. Those behind `join` run for each graph, and up to `emit` again under another
 strategy where a program does not fit, or may be faster."""

@@ -19,7 +19,7 @@ from npukit.compiler.ir.tensor import MemoryLayout, Tensor
 from npukit.compiler.pass_base import PassRunner
 from npukit.compiler.passes.allocate import DoesNotFit
 from npukit.compiler.schedule.conv import pieces
-from npukit.compiler.strategy import Fitted, Strategy, fit
+from npukit.compiler.strategy import Fitted, Order, Strategy, fit
 from npukit.compiler.tiling import ConvShape, ConvTiling, best_tilings
 from npukit.isa.config import NpuConfig
 from npukit.isa.place import Place
@@ -30,7 +30,7 @@ from npukit.cache import keep, read_kept
 __all__ = ["Search", "convolutions", "measure_alone", "search_on"]
 
 _GRID = tuple(
-    Strategy(keep, (room,), fuse, resident)
+    Strategy(keep, (Order(room),), fuse, resident)
     for keep, (fuse, resident), room in product(
         (0.5, 0.35, 0.65),
         ((True, 0.35), (True, 0.2), (True, 0.5), (True, 0.0), (False, 0.0)),
@@ -41,7 +41,7 @@ _PATIENCE = 24
 """Strategies without a better one after which the search ends."""
 _TILINGS = 6
 """Tilings of a convolution that are measured."""
-_ALONE = Strategy(0.5, (0.6, 0.0), fuse=False)
+_ALONE = Strategy(0.5, (Order(0.6), Order()), fuse=False)
 """How a layer is scheduled when it is measured alone."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from npukit.compiler.cost import CostModel
 from npukit.compiler.errors import CompileError
 from npukit.compiler.ir.graph import Graph
+from npukit.compiler.ir.operations import Normalization, Softmax
 from npukit.compiler.pass_base import Pass, PassRunner
 from npukit.compiler.passes.allocate import AllocatePass, DoesNotFit
 from npukit.compiler.passes.emit import EmitPass
@@ -16,32 +17,47 @@ from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.tiling import ConvShape, ConvTiling
 from npukit.isa.program import Program
 
-__all__ = ["LEVELS", "Fitted", "Strategy", "back_end", "first_that_fits", "fit"]
+__all__ = ["LEVELS", "Fitted", "Order", "Strategy", "back_end", "first_that_fits", "fit"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """In what order tasks come, and where their buffers lie.
+
+    Attributes:
+        room: share of each memory that may be in use at once; 0 for the plan's own order.
+        ahead: tasks by which an engine may look ahead; see `InterleavePass`.
+        compact: words as low as can be, in place of those that rested longest.
+    """
+
+    room: float = 0.0
+    ahead: int = 0
+    compact: bool = False
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """keep: share of memory for kept buffers. rooms: shares that may be in use, of which the first that fits is taken;
-    0 for the plan's own order. fuse: layers computed together. resident: share of ACT for tensors that stay on chip
-    from layer to layer. compact: words as low as can be, in place of those that rested longest."""
+    """keep: share of memory for kept buffers. orders: of which the first that fits is taken. fuse: layers computed
+    together. resident: share of ACT for tensors that stay on chip from layer to layer."""
 
     keep: float
-    rooms: tuple[float, ...] = (0.0,)
+    orders: tuple[Order, ...] = (Order(),)
     fuse: bool = True
     resident: float = 0.0
-    compact: bool = False
 
 
-_LAST = Strategy(0.0, fuse=False, compact=True)
+_LAST = Strategy(0.0, (Order(compact=True),), fuse=False)
 """Where memory is so small that nothing else fits."""
-_ROOMS = (0.6, 0.54, 0.66, 0.48, 0.4, 0.0)
+_AHEAD = (Order(0.8, 100, compact=True), Order(0.9, 60), Order(0.8, 60), Order(0.7, 60), Order(0.6, 60))
+"""Where VECTOR has long operations of its own, which the array need not wait for."""
+_ORDERS = (*_AHEAD, *(Order(room) for room in (0.6, 0.54, 0.66, 0.48, 0.4, 0.0)))
 """Whether banks have gaps of the right size when tasks come in another order is nearly chance, and a try is cheap."""
 
 
 LEVELS: dict[int, tuple[Strategy, ...]] = {
     0: (*(Strategy(keep, fuse=False) for keep in (0.5, 0.25, 0.0)), _LAST),
     1: (
-        Strategy(0.5, _ROOMS, resident=0.35), Strategy(0.5, _ROOMS), Strategy(0.25), Strategy(0.25, fuse=False),
+        Strategy(0.5, _ORDERS, resident=0.35), Strategy(0.5, _ORDERS), Strategy(0.25), Strategy(0.25, fuse=False),
         Strategy(0.0, fuse=False), _LAST,
     ),
 }  # fmt: skip
@@ -57,15 +73,15 @@ class Fitted:
 
 
 def back_end(
-    cost: CostModel, strategy: Strategy, room: float = 0.0, tilings: Mapping[ConvShape, ConvTiling] | None = None
+    cost: CostModel, strategy: Strategy, order: Order, tilings: Mapping[ConvShape, ConvTiling] | None = None
 ) -> tuple[Pass[Any, Any], ...]:
     """The passes from a graph to its program, in their order."""
     config = cost.config
     return (
         FusePass(config, strategy.fuse),
         SchedulePass(cost, strategy.keep, strategy.resident, tilings or {}),
-        InterleavePass(cost, room),
-        AllocatePass(config, strategy.compact),
+        InterleavePass(cost, order.room, order.ahead),
+        AllocatePass(config, order.compact),
         EmitPass(config),
     )
 
@@ -94,12 +110,15 @@ def fit(
     """A graph's program. Raises DoesNotFit, or CompileError for what instructions cannot express."""
     problem = DoesNotFit("no room")
     planned: dict[str, object] = {}
-    for room in strategy.rooms:
+    long = any(isinstance(one, Normalization | Softmax) for one in graph.operations)
+    for order in strategy.orders:
+        if order.ahead and not long:
+            continue
         stages: dict[str, object] = {}
         made: Any = graph
         try:
-            for one in back_end(cost, strategy, room, tilings):
-                if one.name in planned:  # it does not depend on the room
+            for one in back_end(cost, strategy, order, tilings):
+                if one.name in planned:  # it does not depend on the order
                     made = planned[one.name]
                 else:
                     made = run(one, made)

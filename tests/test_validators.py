@@ -43,7 +43,8 @@ def test_a_validator_that_looks_away_is_found(
     owner: type, name: str, planted: object, monkeypatch: pytest.MonkeyPatch, programs: list[Program]
 ) -> None:
     monkeypatch.setattr(owner, name, planted)
-    with pytest.raises((AssertionError, IndexError)):
+    # it differs from the other one, or stumbles over words that there are not
+    with pytest.raises((AssertionError, IndexError, ValueError)):
         for program in programs:
             validators.compare(program, Random(1))
 

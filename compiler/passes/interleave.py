@@ -2,8 +2,8 @@
 
 The plan comes layer by layer and tile by tile. FETCH hands instructions on in their order, and waits when a queue is
 full: an instruction that comes before its time keeps others from theirs, and one that comes late leaves its engine
-idle. Each engine's tasks stay in their order; between engines they move, across tiles and layers, as far as memory
-allows.
+idle. Each engine's tasks stay in their order, unless it may look ahead for one that is ready; between engines they
+move, across tiles and layers, as far as memory allows.
 """
 
 from collections import defaultdict
@@ -13,6 +13,7 @@ from math import prod
 
 from npukit.compiler.cost import CostModel
 from npukit.compiler.pass_base import Pass
+from npukit.compiler.passes.list_scheduling import list_schedule
 from npukit.compiler.tasks import Box, Buffer, Plan, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Engine, Memory
@@ -25,10 +26,11 @@ __all__ = ["InterleavePass"]
 @dataclass(frozen=True)
 class InterleavePass(Pass[Plan, Plan]):
     """`room`: share of each memory that may be in use at once, 0 for the order that there is; banks are not looked at
-    here."""
+    here. `ahead`: tasks by which an engine may look ahead for one that is ready; 0: its tasks stay in their order."""
 
     cost: CostModel
     room: float
+    ahead: int = 0
     name = "interleave"
 
     def run(self, plan: Plan) -> Plan:
@@ -41,6 +43,9 @@ class InterleavePass(Pass[Plan, Plan]):
             Engine.LOAD: dram.answer_cycles(config), Engine.MATRIX: timing.matrix_latency,
             Engine.VECTOR: timing.vector_latency, Engine.STORE: dram.response_cycles(config),
         }  # fmt: skip
+        if self.ahead:
+            tasks = list_schedule(config, plan.tasks, self.ahead, self.room, self._cycles, latency)
+            return Plan(plan.graph, tasks, plan.constants)
         memory = _Room(config, self.room, plan.tasks)
         clock = dict.fromkeys(Engine, 0.0)
         written: dict[Buffer, float] = {}
@@ -83,6 +88,9 @@ class InterleavePass(Pass[Plan, Plan]):
             found.append((start, index, task))
         tasks = [task for _, _, task in sorted(found, key=lambda one: one[:2])]
         return Plan(plan.graph, tasks, plan.constants)
+
+    def _cycles(self, task: Task) -> float:
+        return self.cost.instruction(task.instruction)
 
 
 class _Room:
