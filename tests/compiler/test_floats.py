@@ -315,3 +315,19 @@ def test_normalization_without_mean(config) -> None:
     graph = helper.make_graph([node], "g", info[:1], info[1:], [numpy_helper.from_array(scale, "scale")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
     assert not agree(model, config).offload.reasons
+
+
+@pytest.mark.parametrize("mode", ["CRD", "DCR", None])
+def test_space_to_depth(mode: str | None) -> None:
+    """Channels before blocks, or blocks before channels, as operator set 28 has both."""
+    options = {} if mode is None else {"mode": mode}
+    node = helper.make_node("SpaceToDepth", ["r"], ["y"], name="n", blocksize=2, **options)
+    shapes = {"x": [1, 8, 6, 4], "y": [1, 32, 3, 2]}
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["r"], name="m"), node], "g", info[:1], info[1:])
+    opset = 13 if mode is None else 28
+    session = agree(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10), SMALL)
+    x = np.arange(192, dtype=np.float32).reshape(1, 8, 6, 4)
+    blocks = x.reshape(8, 3, 2, 2, 2).transpose((0, 2, 4, 1, 3) if mode == "CRD" else (2, 4, 0, 1, 3))
+    assert np.array_equal(session.run({"x": x})["y"], blocks.reshape(1, 32, 3, 2))
+    assert not session.offload.reasons

@@ -113,14 +113,18 @@ def _step(node: ir.Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Seque
     if node.op_type not in ("DepthToSpace", "SpaceToDepth"):
         return shape, None
     by = node.attributes.get_int("blocksize", 0)
+    mode = node.attributes.get_string("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise Refused(f"its mode is {mode}; DCR and CRD are supported")
     batch, channels, height, width = shape
     if node.op_type == "SpaceToDepth":
         if by < 1 or height % by or width % by:
             raise Refused(f"its blocksize is {by}, of an image of {height}x{width}")
-        return (batch, channels, height // by, by, width // by, by), (0, 3, 5, 1, 2, 4)
+        order = (0, 1, 3, 5, 2, 4) if mode == "CRD" else (0, 3, 5, 1, 2, 4)
+        return (batch, channels, height // by, by, width // by, by), order
     if by < 1 or channels % (by * by):
         raise Refused(f"its blocksize is {by}, of {channels} channels")
-    if node.attributes.get_string("mode", "DCR") == "CRD":
+    if mode == "CRD":
         return (batch, channels // by**2, by, by, height, width), (0, 1, 4, 2, 5, 3)
     return (batch, by, by, channels // by**2, height, width), (0, 3, 4, 1, 5, 2)
 
