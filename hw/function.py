@@ -131,7 +131,8 @@ def _scaled(number: Bits, power: Bits) -> Bits:
     """A number divided by a power of two: 0 below the least normal one, infinite beyond the largest."""
     exponent, sign = exponent_field(number), number[-1]
     field = exponent - power
-    result = Mux(field <= 0, 0, Cat(number[:_MANTISSA], field[:8], sign))
+    # one of 0 is that of a 0, whatever the mantissa
+    result = Mux(field < 0, 0, Cat(number[:_MANTISSA], field[:8], sign))
     result = Mux(field >= INFINITE, Cat(Const(0, _MANTISSA), Const(INFINITE, 8), sign), result)
     # 0, infinities and NaN stay
     return Mux(exponent == 0, 0, Mux(exponent == INFINITE, number, result))

@@ -213,7 +213,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("reciprocal_of_negative", "intercept[31] ^ sign.at(3)", "intercept[31]"),
         ("flat_at_infinity", "Mux(flat, 0, place)", "place"),
         ("nothing_is_left", "Mux(infinite & (reciprocal | root), _NOTHING_LEFT, power)", "power"),
-        ("scaled_below_normal", "Mux(field <= 0, 0,", "Mux(field < 0, 0,"),
+        ("scaled_below_normal", "Mux(field < 0, 0,", "Mux(field < -255, 0,"),
         ("scaled_nothing", "Mux(exponent == 0, 0, Mux(exponent == INFINITE, number, result))",
          "Mux(exponent == INFINITE, number, result)"),
         config=FLOATS,
