@@ -26,8 +26,7 @@ DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 REPETITIONS = 3
 _NOTE = """`compile_model`, from the bytes of the model to the artifact, beside `onnx.load` and the opening of a session
 in ONNX Runtime with all optimisations, in turns; the best of three each, in one process. `detector` has the shape of a
-YOLOv8n: 64 convolutions, SiLU, splits, concatenations, pools and two enlargements, 640x640, weights at random. In bf16
-the machine has no sigmoid, so that each SiLU is computed on the host and cuts the network.
+YOLOv8n: 64 convolutions, SiLU, splits, concatenations, pools and two enlargements, 640x640, weights at random.
 """
 
 

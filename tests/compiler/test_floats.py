@@ -331,3 +331,12 @@ def test_space_to_depth(mode: str | None) -> None:
     blocks = x.reshape(8, 3, 2, 2, 2).transpose((0, 2, 4, 1, 3) if mode == "CRD" else (2, 4, 0, 1, 3))
     assert np.array_equal(session.run({"x": x})["y"], blocks.reshape(1, 32, 3, 2))
     assert not session.offload.reasons
+
+
+def test_a_long_chain() -> None:
+    """As many operators as a path may have, one after the other."""
+    nodes = [helper.make_node("Tanh", [f"v{index}"], [f"v{index + 1}"], name=f"n{index}") for index in range(1200)]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in ("v0", "v1200")]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    assert not check_model(model, SMALL).partition.reasons

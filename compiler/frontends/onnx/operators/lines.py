@@ -29,6 +29,8 @@ __all__ = ["float_chains", "match_lines"]
 
 _DIRECT = frozenset({"Add", "Clip", "Identity", "Mul", "Relu"})
 """Operators that the machine has anyway: lines are for chains with another one."""
+_LONGEST = 32
+"""Values before a node, at most, of which it may be the function."""
 
 
 def float_chains(graph: ir.Graph, outputs: Collection[str], opsets: Mapping[str, int]) -> dict[ir.Node, FloatChain]:
@@ -40,6 +42,7 @@ def float_chains(graph: ir.Graph, outputs: Collection[str], opsets: Mapping[str,
         opsets: versions of the operator sets, by domain.
     """
     functions: dict[ir.Node, list[ir.Value]] = {}
+    place = {node: index for index, node in enumerate(graph)}
     for node in graph:
         sources = _sources(node, functions)
         if sources:
@@ -51,7 +54,7 @@ def float_chains(graph: ir.Graph, outputs: Collection[str], opsets: Mapping[str,
             continue
         best: FloatChain | None = None
         for source in reversed(functions[node]):  # the longest chain first
-            nodes = _between(node, source)
+            nodes = tuple(sorted(_between(node, source), key=lambda one: place[one], reverse=True))
             if not _alone(nodes, outputs) or all(one.op_type in _DIRECT for one in nodes):
                 continue
             model = _model(nodes, source, opsets)
@@ -107,22 +110,20 @@ def _sources(node: ir.Node, functions: Mapping[ir.Node, list[ir.Value]]) -> list
     for value in inputs:
         producer = value.producer()
         lines.append([value, *(functions.get(producer, ()) if producer is not None else ())])
-    return [value for value in lines[0] if all(value in line for line in lines[1:])]
+    return [value for value in lines[0] if all(value in line for line in lines[1:])][:_LONGEST]
 
 
-def _between(node: ir.Node, source: ir.Value) -> tuple[ir.Node, ...]:
-    """The nodes from a source to a node, each behind those that read it."""
-    order: list[ir.Node] = []
-
-    def visit(one: ir.Node) -> None:
-        for value in _inputs(one):
-            producer = value.producer()
-            if value is not source and producer is not None and producer not in order:
-                visit(producer)
-        order.append(one)
-
-    visit(node)
-    return tuple(reversed(order))
+def _between(node: ir.Node, source: ir.Value) -> set[ir.Node]:
+    """The nodes from a source to a node."""
+    found: set[ir.Node] = set()
+    pending = [node]
+    while pending:
+        one = pending.pop()
+        if one not in found:
+            found.add(one)
+            producers = (value.producer() for value in _inputs(one) if value is not source)
+            pending += [producer for producer in producers if producer is not None]
+    return found
 
 
 def _alone(nodes: Sequence[ir.Node], outputs: Collection[str]) -> bool:
