@@ -33,6 +33,7 @@ __all__ = [
     "KEEP",
     "ConvShape",
     "ConvTiling",
+    "attention_rows",
     "average_window",
     "best_tilings",
     "choose_tiling",
@@ -126,6 +127,12 @@ def softmax_loops(numbers: int) -> tuple[int, int] | None:
 def softmax_tile_words(config: NpuConfig) -> int:
     """Words of a tile that is turned around and back, with what is found in between, beside the next one."""
     return config.act_depth * min(config.act_banks, 8) // 8
+
+
+def attention_rows(config: NpuConfig, blocks: int) -> int:
+    """Rows of a matrix of so many channel blocks whose scores and softmax are computed on chip, a multiple of the
+    array's size."""
+    return softmax_tile_words(config) // (blocks * config.array) * config.array
 
 
 def softmax_accumulators(config: NpuConfig) -> int:

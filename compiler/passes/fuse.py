@@ -2,7 +2,7 @@
 
 Additions, products of two tensors, and tables, one after the other, with the convolution whose result they take. A
 convolution with the depthwise convolution or the maximum that reads it, and often with the 1x1 convolution that
-follows: the blocks of MobileNets.
+follows: the blocks of MobileNets. A softmax with the products before and behind it: attention.
 """
 
 from collections.abc import Iterator
@@ -16,10 +16,12 @@ from npukit.compiler.ir.operations import (
     DepthwiseConvolution,
     Elementwise,
     MaxPool,
+    Softmax,
     TensorOperation,
 )
 from npukit.compiler.ir.verify import verify_graph
 from npukit.compiler.pass_base import Pass
+from npukit.compiler.schedule.attention import attention_around
 from npukit.compiler.schedule.strips import Chain, plan_chain
 from npukit.isa.config import NpuConfig
 from npukit.isa.timing import Timing
@@ -55,6 +57,9 @@ class FusePass(Pass[Graph, Graph]):
             while members[-1] in followers:
                 members.append(followers[members[-1]])
             groups.append(tuple(graph.operations[one].output for one in members))
+        for number, layer in enumerate(graph.operations):
+            if isinstance(layer, Softmax) and (together := attention_around(self.config, graph, number)):
+                groups.append(tuple(graph.operations[one].output for one in together))
         return replace(graph, groups=tuple(groups))
 
     def check(self, made: Graph) -> None:

@@ -1,6 +1,6 @@
 """schedule: operations, alone or in groups, become tasks in program order, tiled to fit on chip."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,15 @@ from npukit.compiler.ir.operations import (
     DepthwiseConvolution,
     Elementwise,
     MaxPool,
+    Rearrange,
+    Softmax,
     TensorOperation,
 )
 from npukit.compiler.pass_base import Pass
 from npukit.compiler.schedule import SCHEDULERS, Builder
-from npukit.compiler.schedule.conv import schedule_convolution
+from npukit.compiler.schedule.attention import schedule_attention
+from npukit.compiler.schedule.conv import convolution_steps, schedule_convolution
+from npukit.compiler.schedule.rearrange import rearrange_steps
 from npukit.compiler.schedule.residency import choose_residents
 from npukit.compiler.schedule.strips import Chain, plan_chain, schedule_chain
 from npukit.compiler.schedule.window import schedule_depthwise, schedule_maxpool
@@ -61,9 +65,16 @@ class SchedulePass(Pass[Graph, Plan]):
         room = [min(self.resident * total, _MOST * total - (unit.chain.words if unit.chain else 0)) for unit in units]
         residents = choose_residents(config, graph, room)
         whole = Builder(self.cost, graph, self.keep, residents, self.tilings)
+        postponed = _for_attention(graph, units)
         for unit in units:
             layer = graph.operations[unit.first]
-            if unit.chain is not None:
+            if unit.last in postponed:
+                steps = _steps(whole.of(unit.first), layer, unit.followers)
+                whole.postpone(graph.operations[unit.last].output, steps)
+            elif unit.attention:
+                schedule_attention(whole, unit.attention)
+                whole.finish()
+            elif unit.chain is not None:
                 schedule_chain(whole, unit.chain, unit.followers)
             elif unit.followers:
                 schedule = _WITH_FOLLOWERS[type(layer)]
@@ -79,15 +90,19 @@ class SchedulePass(Pass[Graph, Plan]):
 
 @dataclass(frozen=True)
 class _Unit:
-    """Operations that are computed together: a chain, or one, and others behind it that take its result in turn."""
+    """Operations that are computed together: a chain, or one, and others behind it that take its result in turn; or
+    those of an attention."""
 
     first: int
     chain: Chain | None
     followers: tuple[int, ...]
+    attention: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, config: NpuConfig, graph: Graph, numbers: tuple[int, ...]) -> "_Unit":
         first, *others = numbers
+        if any(isinstance(graph.operations[number], Softmax) for number in others):
+            return cls(first, None, (), numbers)
         taking = [number for number in others if isinstance(graph.operations[number], Elementwise | ByElement)]
         others, followers = others[: len(others) - len(taking)], tuple(taking)
         if not others:
@@ -97,3 +112,37 @@ class _Unit:
         chain = plan_chain(config, graph, first, window, products[0] if products else None)
         assert chain is not None, numbers
         return cls(first, chain, followers)
+
+    @property
+    def last(self) -> int:
+        """The operation whose result is the unit's."""
+        if self.attention:
+            return self.attention[-1]
+        if self.followers or self.chain is None:
+            return (self.first, *self.followers)[-1]
+        return self.chain.window if self.chain.product is None else self.chain.product
+
+
+def _steps(builder: Builder, layer: TensorOperation, followers: tuple[int, ...]) -> Iterator[None]:
+    """Emit tasks, some with each step."""
+    if isinstance(layer, Convolution):
+        return convolution_steps(builder, layer, followers)
+    assert isinstance(layer, Rearrange)
+    return rearrange_steps(builder, layer)
+
+
+def _for_attention(graph: Graph, units: Sequence[_Unit]) -> set[int]:
+    """Units, by their last operation, whose results attention alone reads, or rearrangements for it."""
+    readers, unit_of = graph.readers(), {}
+    for unit in units:
+        for number in (unit.first, *unit.followers, *unit.attention):
+            unit_of[number] = unit
+    found: set[int] = set()
+    for unit in reversed(units):
+        layer = graph.operations[unit.first]
+        if unit.chain is not None or unit.attention or not isinstance(layer, Convolution | Rearrange):
+            continue
+        using = [unit_of.get(number) for number in readers.get(graph.operations[unit.last].output, ())]
+        if using and all(one is not None and (one.attention or one.last in found) for one in using):
+            found.add(unit.last)
+    return found

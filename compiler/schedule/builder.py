@@ -1,7 +1,7 @@
 """Collects tasks in program order, and keeps loaded buffers for those that want them again."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
@@ -13,6 +13,7 @@ from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution
 from npukit.compiler.ir.tensor import Tensor
 from npukit.compiler.limits import MAX_BLOCKS, MAX_COLUMNS, MAX_ROWS, MAX_RUN
+from npukit.compiler.schedule.postponed import Postponed
 from npukit.compiler.schedule.residency import Resident
 from npukit.compiler.tasks import Box, Buffer, CaptureBox, DramUse, Operand, Plan, Task
 from npukit.compiler.tiling import ConvShape, ConvTiling, choose_tiling, parts
@@ -156,6 +157,7 @@ class Builder:
         self._channels: dict[tuple[str, tuple[int, ...] | None], list[NDArray]] = {}
         self.plan = Plan(graph)
         self._number = 0
+        self._postponed: dict[str, Postponed] = {}
         self._kept: dict[Memory, OrderedDict[Hashable, Buffer]] = {memory: OrderedDict() for memory in Memory}
         self._held = dict.fromkeys(Memory, 0)
         """Words of what is kept."""
@@ -170,6 +172,16 @@ class Builder:
         other = copy(self)
         other._number = number
         return other
+
+    def postpone(self, result: str, steps: Iterator[None]) -> None:
+        """Emit an operation's tasks not before what they store is loaded; `steps` emit them."""
+        self._postponed[result] = Postponed(self.tensor(result), steps, self.config.array)
+
+    def finish(self) -> None:
+        """Emit the tasks that are still put off."""
+        for one in self._postponed.values():
+            one.finish()
+        self._postponed.clear()
 
     def tensor(self, name: str) -> Tensor:
         """The activation of that name."""
@@ -247,6 +259,12 @@ class Builder:
         dram: DramUse | None = None,
         captures: tuple[CaptureBox, ...] = (),
     ) -> None:
+        postponed = None if dram is None else self._postponed.get(dram.tensor)
+        if postponed is not None and dram is not None and dram.box is not None:
+            if dram.write:
+                postponed.store(dram.box)
+            else:
+                postponed.need(dram.box)
         self.plan.tasks.append(Task(engine, instruction, operands, self._number, dram, captures))
 
     def matrix(self, instruction: Matrix, act: Operand, wgt: Operand, acc: Buffer, acc_offset: int = 0) -> None:

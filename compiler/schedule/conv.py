@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 __all__ = [
     "Piece",
     "compute_tiles",
+    "convolution_steps",
     "pieces",
     "requantize_parameters",
     "schedule_convolution",
@@ -105,6 +106,12 @@ def pieces(graph: Graph, layer: Convolution, size: int) -> Iterator[Piece]:
 
 def schedule_convolution(builder: Builder, layer: Convolution, followers: Sequence[int] = ()) -> None:
     """Emit a convolution's tasks, and those of the layers of those numbers, which take its result in turn."""
+    for _ in convolution_steps(builder, layer, followers):
+        pass
+
+
+def convolution_steps(builder: Builder, layer: Convolution, followers: Sequence[int] = ()) -> Iterator[None]:
+    """The same, a tile with each step."""
     whole = ConvShape.of(builder.config, builder.graph, layer)
     for piece in pieces(builder.graph, layer, builder.config.array):
         tiling = builder.tiling(replace(whole, in_blocks=piece.in_blocks, out_blocks=piece.out_blocks))
@@ -113,6 +120,7 @@ def schedule_convolution(builder: Builder, layer: Convolution, followers: Sequen
         for images, group, rows, columns in _tiles(tiling.shape, tiling, groups):
             for part, out in compute_tiles(builder, piece, tiling, images, group, rows, columns):
                 take_in_place_of_store(builder, followers, layer.output, part, out)
+                yield
 
 
 def _tiles(

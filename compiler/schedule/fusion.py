@@ -8,7 +8,7 @@ from npukit.compiler.schedule.elementwise import combine, evaluate
 from npukit.compiler.tasks import Buffer
 from npukit.isa.instructions import Memory
 
-__all__ = ["kept_together", "take_in_place_of_store"]
+__all__ = ["follow", "kept_together", "take_in_place_of_store"]
 
 
 def kept_together(builder: Builder, result: str, followers: Sequence[int]) -> tuple[str, ...]:
@@ -32,22 +32,39 @@ def take_in_place_of_store(
     if not followers:
         builder.store_result(ready_part, ready)
         return
-    rows, columns = (ready_part.first_y, ready_part.first_y + ready_part.rows), ready_part.x
+    last = _same_part(builder, followers[-1], ready_part)
+    own = builder.of(followers[-1])
+    out = own.result_tile(last)
+    follow(builder, followers, result, ready_part, ready, out)
+    own.store_result(last, out)
+
+
+def follow(
+    builder: Builder, followers: Sequence[int], result: str, ready_part: Region, ready: Placed, last: Placed
+) -> None:
+    """Compute what layers make of a tile as in `take_in_place_of_store`, and leave what the last one makes in `last`.
+
+    There is at least one.
+    """
     for number in followers:
         own = builder.of(number)
         layer = own.graph.operations[number]
-        y = own.tensor(layer.output)
-        part = Region(y, own.config.array, ready_part.batch, ready_part.block, rows, columns)
+        part = _same_part(builder, number, ready_part)
         if number == followers[-1]:
-            out = own.result_tile(part)
+            out = last
         else:
             out = Placed(Buffer(Memory.ACT, part.words, part.tensor), 0, part.rows * part.pitch, part.pitch)
         if isinstance(layer, ByElement):
-            capture = own.capture(layer.output, part.batch, part.block[0], part.first_y, columns[0])
+            capture = own.capture(layer.output, part.batch, part.block[0], part.first_y, part.x[0])
             evaluate(own, layer, ready, out, part, capture)
         else:
             assert isinstance(layer, Elementwise)
             combine(own, layer, part, out, (result, ready))
-        if number == followers[-1]:
-            own.store_result(part, out)
-        result, ready = y.storage, out
+        result, ready = own.tensor(layer.output).storage, out
+
+
+def _same_part(builder: Builder, number: int, part: Region) -> Region:
+    """That part of the result of another layer."""
+    y = builder.tensor(builder.graph.operations[number].output)
+    rows = part.first_y, part.first_y + part.rows
+    return Region(y, builder.config.array, part.batch, part.block, rows, part.x)

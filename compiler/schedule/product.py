@@ -23,30 +23,25 @@ from npukit.compiler.tiling import parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 from numpy.typing import NDArray
 
-__all__ = ["schedule_product"]
+__all__ = ["Product", "schedule_product"]
 
 _Range = tuple[int, int]
 
 
 def schedule_product(builder: Builder, layer: MatrixProduct) -> None:
     """Emit the tasks of a product: matrix by matrix, and of each a block of columns after the other."""
-    product = _Product(builder, layer)
-    for index, (left, right) in enumerate(product.matrices):
+    product = Product(builder, layer)
+    for index in range(product.matrices):
         for rows in parts(product.rows, product.most_rows):
-            sums = product.begin(right, rows, 0)
-            for block in range(product.blocks):
-                # what the next block begins with is made meanwhile
-                following = product.begin(right, rows, block + 1) if block + 1 < product.blocks else sums
-                product.tile(index, (left, right), rows, block, sums)
-                sums = following
+            product.some_rows(index, rows)
 
 
-class _Product:
+class Product:
     """A product that is scheduled.
 
     Attributes:
         rows, inner, columns: of each matrix. blocks: of columns.
-        matrices: of each matrix of the result, the numbers of those that it is made of.
+        matrices: how many the result has.
         most_rows: of a tile.
     """
 
@@ -58,13 +53,15 @@ class _Product:
         self.rows, self.inner = left.shape[-2:]
         self.columns = right.shape[-1]
         self.blocks, self._steps = -(-self.columns // size), -(-self.inner // size)
-        self.matrices = _matrices(left.shape[:-2], right.shape[:-2], result.shape[:-2])
+        self._sides = _matrices(left.shape[:-2], right.shape[:-2], result.shape[:-2])
+        self.matrices = len(self._sides)
         self._turned = right.channel_axis == len(right.shape) - 2
         """Whether the words of the right side hold what is summed up."""
         self._left = _as_rows(left, self.rows)
         self._right = _as_rows(right, self.columns if self._turned else self.inner)
         self._result = _as_rows(result, self.rows)
         self._zeros = (0, 0) if left.format.floating else (zero_point(left), zero_point(right))
+        self._firsts: tuple[int, dict[int, Buffer]] = (-1, {})
         # few banks hold both sides, the result and the next tile's
         bank = config.act_depth if config.act_banks > 2 else config.act_depth // 4
         sums = config.acc_depth if config.acc_banks > 2 else max(1, config.acc_depth // 4)
@@ -76,41 +73,73 @@ class _Product:
             product_parameters(builder.graph, layer, size),
         )  # fmt: skip
 
-    def begin(self, right: int, rows: _Range, block: int) -> Buffer:
+    def some_rows(self, index: int, rows: _Range, left: Placed | None = None, out: Placed | None = None) -> None:
+        """Emit the tasks of some rows of a matrix, a block of columns after the other.
+
+        Args:
+            index: of the matrix, in the result.
+            rows: which.
+            left: where those of the left side are on chip; None: where the tensor is.
+            out: where on chip those of the result are to be, which then are not stored; None: where the tensor is.
+        """
+        sums = self._begin(index, rows, 0)
+        for block in range(self.blocks):
+            # what the next block begins with is made meanwhile
+            following = self._begin(index, rows, block + 1) if block + 1 < self.blocks else sums
+            self._tile(index, rows, block, sums, left, out)
+            sums = following
+
+    def _begin(self, index: int, rows: _Range, block: int) -> Buffer:
         """Room for the sums of some rows of a block of columns; and emit the tasks of what they begin with."""
         builder, count = self._builder, rows[1] - rows[0]
         sums = Buffer(Memory.ACC, count, self._layer.output)
         if not self._same_for_rows(count):
             return sums
-        first = Buffer(Memory.ACC, 1, self._layer.output)
-        begun = False
-        for steps in parts(self._steps, self._chunk):
-            tiles = self._tiles(right, block, steps)
-            for value in _as_elements(-self._zeros[0]):
-                self._multiply(self._word(value), tiles, steps, 1, first, begun)
-                begun = True
+        first = self._first_of(self._sides[index][1], block)
         copy = Vector(operation=Operation.COPY, width=count, a_memory=Memory.ACC, out_memory=Memory.ACC, out_stride_x=1)
         builder.vector(copy, (Operand("a", first),), Operand("out", sums, write=True))
         return sums
 
-    def tile(self, index: int, sides: tuple[int, int], rows: _Range, block: int, sums: Buffer) -> None:
-        """Emit the tasks of some rows of a block of columns."""
-        builder, layer, (left, right), count = self._builder, self._layer, sides, rows[1] - rows[0]
+    def _first_of(self, right: int, block: int) -> Buffer:
+        """What the left side's zero point adds to a block of columns: the same for all rows of a matrix."""
+        if self._firsts[0] != right:
+            self._firsts = right, {}
+        known = self._firsts[1]
+        if block not in known:
+            known[block] = first = Buffer(Memory.ACC, 1, self._layer.output)
+            begun = False
+            for steps in parts(self._steps, self._chunk):
+                tiles = self._tiles(right, block, steps)
+                for value in _as_elements(-self._zeros[0]):
+                    self._multiply(self._word(value), tiles, steps, 1, first, begun)
+                    begun = True
+        return known[block]
+
+    def _tile(
+        self, index: int, rows: _Range, block: int, sums: Buffer, left: Placed | None, out: Placed | None
+    ) -> None:
+        """Emit the tasks of some rows of a block of columns, into sums that may have begun."""
+        builder, layer, count = self._builder, self._layer, rows[1] - rows[0]
         begun = self._same_for_rows(count)
+        matrix, right = self._sides[index]
         for steps in parts(self._steps, self._chunk):
-            act = builder.load_region(Region(self._left, self._lanes, 0, steps, (left, left + 1), rows), 0)
+            if left is not None:
+                act = left.behind(steps[0] * left.plane)
+            else:
+                act = builder.load_region(Region(self._left, self._lanes, 0, steps, (matrix, matrix + 1), rows), 0)
             tiles = self._tiles(right, block, steps)
             for source, weights in self._terms(act, tiles, steps, count):
                 self._multiply(source, weights, steps, count, sums, begun)
                 begun = True
         part = Region(self._result, self._lanes, 0, (block, block + 1), (index, index + 1), rows)
-        where = builder.result_tile(part)
+        where = builder.result_tile(part) if out is None else out.behind(block * out.plane)
         requantise = Vector(
             operation=Operation.REQUANTIZE, width=count, a_memory=Memory.ACC, a_stride_x=1, out_stride_x=1
         )
         capture = builder.capture(layer.output, 0, block, 0, index * self.rows + rows[0])
         builder.vector(requantise, (Operand("a", sums),), where.operand("out", write=True), self._parameters, capture)
-        builder.store_result(part, where)
+        if out is None:
+            builder.store_result(part, where)
 
     def _same_for_rows(self, count: int) -> bool:
         """Whether what the left side's zero point adds is made once for so many rows, which pays from a tile's on."""

@@ -18,12 +18,12 @@ from npukit.compiler.ir.operations import Rearrange
 from npukit.compiler.ir.rearrange import Loop, loops_of, turn_of
 from npukit.compiler.limits import MAX_COLUMNS
 from npukit.compiler.schedule.builder import Builder, Region
-from npukit.compiler.schedule.turning import schedule_turn
+from npukit.compiler.schedule.turning import turn_steps
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import elementwise_words
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 
-__all__ = ["schedule_rearrange"]
+__all__ = ["rearrange_steps", "schedule_rearrange"]
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,20 @@ def _step(loop: Loop) -> _Step:
 
 def schedule_rearrange(builder: Builder, layer: Rearrange) -> None:
     """Emit a rearrangement's tasks."""
+    for _ in rearrange_steps(builder, layer):
+        pass
+
+
+def rearrange_steps(builder: Builder, layer: Rearrange) -> Iterator[None]:
+    """The same, a tile with each step."""
     x, y = builder.tensor(layer.input), builder.tensor(layer.output)
     loops = loops_of(layer, x, y)
     assert loops is not None, layer
     turning = turn_of(loops, x, y) if builder.config.transpose else None
     if turning is not None:
-        schedule_turn(builder, layer, turning)
-        return
-    _Rearrangement(builder, layer, loops).run()
+        yield from turn_steps(builder, layer, turning)
+    else:
+        yield from _Rearrangement(builder, layer, loops).run()
 
 
 class _Rearrangement:
@@ -119,7 +125,7 @@ class _Rearrangement:
     def _places(order: tuple[int, int, int]) -> int:
         return order[0] * order[2]
 
-    def run(self) -> None:
+    def run(self) -> Iterator[None]:
         """All tiles, and in each all channel blocks."""
         # lanes that come from places near each other are read together; those from far away, as of heads, apart
         reach = int(self.shifts.max())
@@ -133,6 +139,7 @@ class _Rearrangement:
         for tile in tiles:
             for block in range(-(-len(self.channels) // self.size)):
                 self._block(tile, block)
+                yield
 
     def _tiles(self, most: int) -> Iterator[_Tile]:
         """Ranges of at most so many places of the result, each made by whole loops."""

@@ -6,6 +6,7 @@ the result is turned back.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -20,7 +21,7 @@ from npukit.compiler.tiling import parts, softmax_accumulators, softmax_loops, s
 from npukit.isa.descriptors import TABLE_ENTRIES, Indexing
 from npukit.isa.instructions import Memory, Operation, Vector
 
-__all__ = ["schedule_softmax"]
+__all__ = ["schedule_softmax", "softmax_of"]
 
 _INDEX = {"ra": 1.0, "rb": -1.0, "offset": 127.0, "low": -128, "high": 127}
 """Of ADD: what a number is away from the largest one, as a table's source."""
@@ -28,14 +29,18 @@ _INDEX = {"ra": 1.0, "rb": -1.0, "offset": 127.0, "low": -128, "high": 127}
 
 def schedule_softmax(builder: Builder, layer: Softmax) -> None:
     """Emit the tasks of a softmax: some places after the other, whole tiles first."""
-    kind = _FloatSoftmax if builder.config.activation.floating else _IntegerSoftmax
-    softmax = kind(builder, layer)
+    softmax = softmax_of(builder, layer)
     size, places = builder.config.array, softmax.places
     whole = places // size
     for first, last in parts(whole, softmax.at_once) if whole else ():
         softmax.tiles(first * size, last * size)
     if places % size:
         softmax.tiles(whole * size, places)
+
+
+def softmax_of(builder: Builder, layer: Softmax) -> "_Softmax":
+    """What schedules a softmax part by part."""
+    return (_FloatSoftmax if builder.config.activation.floating else _IntegerSoftmax)(builder, layer)
 
 
 class _Softmax:
@@ -64,36 +69,43 @@ class _Softmax:
 
     def tiles(self, first: int, last: int) -> None:
         """Emit the tasks of some places: whole tiles, or less than one."""
+        source, result = (
+            Region(tensor, self._lanes, 0, (0, self.blocks), (0, 1), (first, last))
+            for tensor in (self._source, self._result)
+        )
+        out = self._builder.result_tile(result)
+        self.take(self._builder.load_tile(source, 0), first, last, out.buffer)
+        self._builder.store_result(result, out)
+
+    def take(self, source: Buffer, first: int, last: int, out: Buffer) -> None:
+        """Emit the tasks of places that are on chip, words [block][place], whose result goes to words like these."""
         builder, size, count = self._builder, self._lanes, last - first
-        groups = -(-count // size)
-        source = Region(self._source, size, 0, (0, self.blocks), (0, 1), (first, last))
-        result = Region(self._result, size, 0, (0, self.blocks), (0, 1), (first, last))
-        numbers = turn(builder, builder.load_tile(source, 0), self.blocks, count, self._layer.input)
-        found = self._fractions(numbers)
+        groups, whole = -(-count // size), count // size
+        found = self._fractions(turn(builder, source, self.blocks, count, self._layer.input))
         missing = self.words - self.channels
         if missing:
             builder.fill_part(found.buffer, 0, self.channels, (1, groups, missing), (0, self.words))
-        whole = groups * size == count
-        out = builder.result_tile(result)
-        back = out.buffer if whole else Buffer(Memory.ACT, self.words, self._layer.output)
-        capture = CaptureBox(self._layer.output, first, size, self.places, 1)
-        plane = groups * size
-        instruction = Vector(
-            operation=Operation.TRANSPOSE, blocks=groups, height=self.blocks, width=size,
+        back = Vector(
+            operation=Operation.TRANSPOSE, blocks=whole, height=self.blocks, width=size,
             a_stride_block=self.words, a_stride_y=size, a_stride_x=1,
-            out_stride_block=size, out_stride_y=plane, out_stride_x=1,
+            out_stride_block=size, out_stride_y=count, out_stride_x=1,
         )  # fmt: skip
-        builder.vector(
-            instruction, (Operand("a", found.buffer),), Operand("out", back, write=True), None,
-            capture if whole else None,
-        )  # fmt: skip
-        if not whole:
+        if whole:
+            capture = CaptureBox(self._layer.output, first, size, self.places, 1)
+            builder.vector(back, (Operand("a", found.buffer),), Operand("out", out, write=True), None, capture)
+        rest, begin = count - whole * size, whole * size
+        if rest:  # of the last group's words, fewer than are turned back
+            tile = Buffer(Memory.ACT, self.words, self._layer.output)
+            alone = replace(back, blocks=1, out_stride_y=size)
+            operands = (Operand("a", found.buffer, whole * self.words),)
+            builder.vector(alone, operands, Operand("out", tile, write=True))
             copy = Vector(
-                operation=Operation.COPY, height=self.blocks, width=count, a_stride_y=plane, a_stride_x=1,
+                operation=Operation.COPY, height=self.blocks, width=rest, a_stride_y=size, a_stride_x=1,
                 out_stride_y=count, out_stride_x=1,
             )  # fmt: skip
-            builder.vector(copy, (Operand("a", back),), Operand("out", out.buffer, write=True), None, capture)
-        builder.store_result(result, out)
+            capture = CaptureBox(self._layer.output, first + begin, size, self.places, 1)
+            target = Operand("out", out, begin, write=True)
+            builder.vector(copy, (Operand("a", tile),), target, None, capture)
 
     @property
     def _loops(self) -> tuple[int, int]:

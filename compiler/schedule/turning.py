@@ -1,5 +1,6 @@
 """Tiles turned around: words that hold channels of a place become words that hold places of a channel."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -11,7 +12,7 @@ from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import parts, softmax_tile_words
 from npukit.isa.instructions import Memory, Operation, Vector
 
-__all__ = ["Turned", "schedule_turn", "turn"]
+__all__ = ["Turned", "turn", "turn_steps"]
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,18 @@ class Turned:
 
 
 def turn(builder: Builder, source: Buffer, blocks: int, count: int, label: str) -> Turned:
-    """Turn a tile around, words [block][place] of so many channel blocks and places; what is missing of a word is 0."""
+    """Turn a tile around, words [block][place] of so many channel blocks and places.
+
+    What is missing of the last group's words is 0, or whatever it is where `source` has words to spare for them.
+    """
     size = builder.config.array
     groups, words = -(-count // size), blocks * size
     plane = groups * size
     missing = plane - count
-    if missing:
+    if missing and source.words >= blocks * count + missing:
+        builder.fill_part(source, 0, blocks * count, (1, 1, missing), (0, 0))
+        plane = count
+    elif missing:
         padded = Buffer(Memory.ACT, blocks * plane, label)
         copy = Vector(
             operation=Operation.COPY, height=blocks, width=count, a_stride_y=count, a_stride_x=1,
@@ -49,8 +56,9 @@ def turn(builder: Builder, source: Buffer, blocks: int, count: int, label: str) 
     return Turned(turned, groups, words)
 
 
-def schedule_turn(builder: Builder, layer: Rearrange, turning: Turn) -> None:
-    """Emit the tasks of a rearrangement in which channels and places change places, matrix by matrix."""
+def turn_steps(builder: Builder, layer: Rearrange, turning: Turn) -> Iterator[None]:
+    """Emit the tasks of a rearrangement in which channels and places change places, matrix by matrix, a tile with each
+    step."""
     x, y = builder.tensor(layer.input), builder.tensor(layer.output)
     size = builder.config.array
     channels, places = x.order[1], y.order[1]
@@ -78,3 +86,4 @@ def schedule_turn(builder: Builder, layer: Rearrange, turning: Turn) -> None:
                 capture = CaptureBox(layer.output, blocks[0] * rows[1] + start, rows[1], rows[1], 1)
                 builder.vector(copy, (Operand("a", found.buffer),), Operand("out", out, write=True), None, capture)
                 builder.store_region(Region(result, size, 0, blocks, (0, 1), (start, start + count)), out)
+                yield

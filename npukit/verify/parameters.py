@@ -183,7 +183,7 @@ def _descriptor(
 def _numbers(random: Random, generator: np.random.Generator, style: str) -> dict[str, int]:
     """A table of numbers: exponentials as a softmax has them, of which sums and quotients are within range; few and
     short ones, of which sums and quotients are halves; or numbers at the ends of binary32. And a factor for them."""
-    factor = random.choice([1, 254, 255, 256, random.randrange(1 << 10)])
+    factor = random.choice([0, 1, 254, 255, 256, 1023, random.randrange(1 << 10)])
     if style == "ends":
         bits = generator.choice(np.array(SPECIAL, np.uint32), TABLE_ENTRIES)
         if random.random() < 0.5:  # none that is far above the least
@@ -213,16 +213,17 @@ def _lines(random: Random, generator: np.random.Generator, style: str) -> dict[s
         **{name: int(one) for name, one in zip(names, bits.reshape(-1), strict=True)},
         "indexing": random.choice([*Indexing]),
         "step": random.choice([random.randint(-8, 4), random.randint(-16, 15)]),
-        "offset": random.choice([0, 128, 255, random.randint(-512, 511)]),
+        "offset": random.choice([-512, 0, 128, 255, 511, random.randint(-512, 511)]),
     }
 
 
 def _statistics(config: NpuConfig, random: Random) -> dict[str, int]:
-    """Counts and epsilons of any size, so that now a variance decides and now what is added to it."""
-    epsilon = random.getrandbits(62) >> random.randint(0, 62)
+    """Counts and epsilons of any size, so that now a variance decides and now what is added to it; and their ends."""
+    epsilon = random.choice([0, 0xFFFFFFFF, (1 << 62) - 1, *(random.getrandbits(62) >> random.randint(0, 62),) * 5])
     return {
-        "missing": random.choice([0, random.randrange(config.array), random.randrange(64)]),
-        "count": random.getrandbits(15) >> random.randrange(15),
+        "missing": random.choice([0, 63, random.randrange(config.array), random.randrange(64)]),
+        "count": random.choice([0, (1 << 15) - 1, *(random.getrandbits(15) >> random.randrange(15),) * 6]),
+        "zero_point": random.choice([-128, 127, *(random.randint(-128, 127),) * 6]),
         "epsilon_low": epsilon & 0xFFFFFFFF,
         "epsilon_high": epsilon >> 32,
     }
