@@ -140,9 +140,11 @@ def cached_search(progress: Callable[[str], None] = lambda _: None) -> Search:
 
 
 def staying_nodes(model: onnx.ModelProto) -> list[str]:
-    """Nodes of a compiled model that ONNX Runtime runs, but for quantisers."""
+    """Nodes of a compiled model that ONNX Runtime runs, but for those at the accelerator's edge."""
     device = ("EPContext", "QuantizeLinear", "DequantizeLinear")
-    return [f"{node.op_type} {node.name}" for node in model.graph.node if node.op_type not in device]
+    edge = {reason.node for reason in offload_of(model, {}).reasons if reason.edge}
+    nodes = (node for node in model.graph.node if node.op_type not in device and node.name not in edge)
+    return [f"{node.op_type} {node.name}" for node in nodes]
 
 
 def _config_of(programs: Mapping[str, Program], wanted: NpuConfig | None) -> NpuConfig:

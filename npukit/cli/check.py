@@ -5,10 +5,12 @@ import argparse
 from npukit.cli.common import (
     add_config,
     add_min_macs,
+    add_model,
     add_output,
     add_shapes,
     chosen_config,
     min_macs_of,
+    model_of,
     print_json,
     say_config,
     shapes_of,
@@ -25,7 +27,7 @@ def add_parsers(commands) -> None:
     parser = commands.add_parser(
         "check", help="say which nodes and MACs would run on the accelerator, and why the others would not"
     )
-    parser.add_argument("model", metavar="MODEL", help="ONNX file")
+    add_model(parser)
     add_shapes(parser)
     add_min_macs(parser)
     add_config(parser)
@@ -36,7 +38,7 @@ def add_parsers(commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     config = chosen_config(options)
     say_config(options, config)
-    partition = check_model(options.model, config, shapes_of(options), min_macs_of(options)).partition
+    partition = check_model(model_of(options), config, shapes_of(options), min_macs_of(options)).partition
     if options.json:
         print_json(
             {

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from npukit import zoo
 from npukit.compiler.frontends.onnx.importer import external_files
 from npukit.compiler.search import Search
 from npukit.errors import UsageError
@@ -21,6 +22,7 @@ __all__ = [
     "add_dram",
     "add_limits",
     "add_min_macs",
+    "add_model",
     "add_optimize",
     "add_output",
     "add_partition",
@@ -32,6 +34,7 @@ __all__ = [
     "limits_of",
     "min_macs_of",
     "model_files",
+    "model_of",
     "print_json",
     "say",
     "say_config",
@@ -170,6 +173,23 @@ def check_outputs(
 def model_files(name: str, path: str | Path) -> dict[str, str | Path]:
     """A model and the files in which its data lie, by what the user is to be told that they are."""
     return {name: path, **{f"data file {k} of {name},": one for k, one in enumerate(external_files(path), 1)}}
+
+
+def add_model(parser: argparse.ArgumentParser, kinds: str = "ONNX file") -> None:
+    """`MODEL`; `kinds`: of files that it may be."""
+    metavar = "MODEL" if kinds == "ONNX file" else "MODEL|F"
+    parser.add_argument(
+        "model", metavar=metavar, help=f"{kinds}; or, where there is no such file, a model of npukit zoo"
+    )
+
+
+def model_of(options: argparse.Namespace) -> str | bytes:
+    """What `MODEL` names: a file, or a model of the zoo, in fp32 where the configuration computes floats."""
+    entry = None if Path(options.model).exists() else zoo.ZOO.get(options.model)
+    precision = "fp32" if entry is not None and chosen_config(options).activation.floating else "int8"
+    if entry is None or precision not in entry.precisions:
+        return options.model
+    return zoo.load(options.model, precision, progress=lambda text: say(options, text))
 
 
 def chosen_config(options: argparse.Namespace, default: NpuConfig | None = None) -> NpuConfig:

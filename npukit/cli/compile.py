@@ -6,6 +6,7 @@ from time import perf_counter
 from npukit.cli.common import (
     add_config,
     add_dram,
+    add_model,
     add_optimize,
     add_output,
     add_partition,
@@ -15,6 +16,7 @@ from npukit.cli.common import (
     dram_json,
     dram_of,
     min_macs_of,
+    model_of,
     print_json,
     say,
     say_config,
@@ -38,7 +40,7 @@ def add_parsers(commands) -> None:
         description="Compile an ONNX model. The result is an ONNX file in which each accelerated subgraph is one "
         "EPContext node that holds its program; every other node stays as it was.",
     )  # fmt: skip
-    parser.add_argument("model", metavar="MODEL", help="ONNX file")
+    add_model(parser)
     parser.add_argument("-o", "--output", metavar="F", help="file to write")
     parser.add_argument(
         "--stop-after", metavar="PASS", choices=PASSES,
@@ -64,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
     check_outputs(options, {"-o": options.output}, {"MODEL": options.model})
     start = perf_counter()
     result = compile_model(
-        options.model, config, shapes_of(options), options.stop_after, min_macs=min_macs_of(options),
+        model_of(options), config, shapes_of(options), options.stop_after, min_macs=min_macs_of(options),
         all_nodes=options.fallback == "none", optimize=options.optimize, search=search_of(options), dram=dram,
     )  # fmt: skip
     seconds = perf_counter() - start

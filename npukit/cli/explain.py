@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 from difflib import get_close_matches
 
-from npukit.cli.common import print_json
+from npukit.cli.common import add_model, print_json
 from npukit.cli.timing_session import add_session_options, timing_session
 from npukit.errors import UsageError
 from npukit.profiling.explain import explain
@@ -20,7 +20,7 @@ def add_parsers(commands) -> None:
         description="Simulate a model's timing, and say of one node how it is tiled, what it moves, what bounds it and "
         "what would change that.",
     )  # fmt: skip
-    parser.add_argument("model", metavar="MODEL|F", help="ONNX model, compiled model, or program")
+    add_model(parser, "ONNX model, compiled model, or program")
     parser.add_argument("node", metavar="NODE", help="name of a node, as npukit run lists it")
     add_session_options(parser)
     parser.set_defaults(run=_run)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from npukit.cli.common import dram_json, model_files, print_json, say, shape_text
+from npukit.cli.common import add_model, dram_json, model_files, print_json, say, shape_text
 from npukit.cli.report import layer_table
 from npukit.cli.timing_session import add_session_options, timing_session
 from npukit.errors import UsageError
@@ -35,7 +35,7 @@ def add_parsers(commands) -> None:
         description="Simulate a model's timing, and write layers.csv, summary.json, trace.perfetto-trace (open it at "
         "https://ui.perfetto.dev) and roofline.svg to a folder.",
     )  # fmt: skip
-    parser.add_argument("model", metavar="MODEL|F", help="ONNX model, compiled model, or program")
+    add_model(parser, "ONNX model, compiled model, or program")
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder to write to")
     add_session_options(parser)
     parser.set_defaults(run=_run)

@@ -8,6 +8,7 @@ from npukit.cli.common import (
     add_config,
     add_dram,
     add_limits,
+    add_model,
     add_optimize,
     add_output,
     add_partition,
@@ -18,6 +19,7 @@ from npukit.cli.common import (
     dram_of,
     limits_of,
     min_macs_of,
+    model_of,
     print_json,
     say,
     say_config,
@@ -46,7 +48,7 @@ def add_parsers(commands) -> None:
         "run", help="run a model and show where the cycles went",
         description="Run an ONNX model, or a file that npukit compiled, on a device.",
     )  # fmt: skip
-    parser.add_argument("model", metavar="MODEL|F", help="ONNX model, compiled model, or program")
+    add_model(parser, "ONNX model, compiled model, or program")
     parser.add_argument("--device", default="sim", choices=device_names(), help="where to run (default: sim)")
     parser.add_argument("--input", metavar="F.npz", help="inputs, an array by each input's name")
     parser.add_argument("--seed", type=int, metavar="N", help="random inputs of that seed (default: 0)")
@@ -114,7 +116,7 @@ def _vcd_cycles(options: argparse.Namespace) -> tuple[int, int] | None:
 
 def _run(options: argparse.Namespace) -> int:
     _check_options(options)
-    model = read_model(options.model)
+    model = read_model(model_of(options))
     compiled = programs_of(model)
     config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
     dram = dram_of(options, config)

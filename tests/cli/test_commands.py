@@ -173,7 +173,19 @@ def test_check_json(npukit, digits) -> None:
     offload = value["offload"]
     assert set(offload) == {"nodes", "nodes_total", "macs", "macs_total", "macs_unknown", "suggestion", "reasons"}
     assert offload["nodes"] + len(offload["reasons"]) == offload["nodes_total"]
-    assert {*offload["reasons"][0]} == {"node", "op", "reason", "macs"}
+    assert {*offload["reasons"][0]} == {"node", "op", "reason", "macs", "edge"}
+
+
+def test_models_of_the_zoo_by_name(npukit, tmp_path, monkeypatch) -> None:
+    """As int8, or as fp32 where the configuration computes floats; a file of that name comes first."""
+    monkeypatch.chdir(tmp_path)
+    for config in ("int8-8x8", "bf16-8x8"):
+        result = npukit("run", "digits-vit", "--config", config, "--fallback", "none", "--compare", "--json")
+        assert result.code == 0 and result.json["offload"]["macs"] == 453520, result.err
+    assert npukit("compile", "digits", "-o", "digits.onnx").code == 0
+    (tmp_path / "digits").write_bytes(b"no model")
+    npukit("check", "digits").refused("digits is not an ONNX model")
+    npukit("check", "digitz").refused("cannot read digitz")
 
 
 def test_config_line_names_what_is_used(npukit, digits, tmp_path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
 
 @pytest.fixture
@@ -35,6 +35,45 @@ def test_no_fallback(npukit, mixed: Path, small: Path, tmp_path: Path) -> None:
     assert npukit("compile", mixed, "-o", tmp_path / "c.onnx").code == 0
     npukit("run", tmp_path / "c.onnx", "--fallback", "none").refused("1 node(s) run on the host", "LpNormalization:")
     assert npukit("run", tmp_path / "c.onnx", "--quiet").code == 0
+
+
+@pytest.mark.parametrize("config", ["int8-8x8", "bf16-8x8"])
+def test_the_edge_is_no_fallback(npukit, tmp_path: Path, config: str) -> None:
+    """Rows of a constant table that an input names, and a copy of an output; a table that is computed is one."""
+    random = np.random.default_rng(1)
+    table, weights = (
+        numpy_helper.from_array(random.normal(0, 1, shape).astype(np.float32), name)
+        for shape, name in (((50, 24), "table"), ((24, 10), "weights"))
+    )
+    tokens = helper.make_tensor_value_info("tokens", TensorProto.INT64, [1, 12])
+    other = helper.make_tensor_value_info("other", TensorProto.FLOAT, [50, 24])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [
+        helper.make_node("Gather", ["table", "tokens"], ["x"], "words"),
+        helper.make_node("MatMul", ["x", "weights"], ["z"], "product"),
+        helper.make_node("Identity", ["z"], ["y"], "copy"),
+    ]
+    for inputs, constants, code in (([tokens], [table, weights], 0), ([tokens, other], [weights], 1)):
+        nodes[0].input[0] = "table" if code == 0 else "other"
+        graph = helper.make_graph(nodes, "g", inputs, [y], constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        path = tmp_path / "model.onnx"
+        onnx.save(onnx.shape_inference.infer_shapes(model), path)
+        if config.startswith("int8"):
+            data = tmp_path / "data.npz"
+            values = {"tokens": random.integers(0, 50, (1, 12)), "other": random.normal(0, 1, (50, 24)).astype("f4")}
+            np.savez(data, **{one.name: values[one.name][None] for one in inputs})
+            quantised = tmp_path / "quantised.onnx"
+            assert npukit("quantize", path, "--data", data, "-o", quantised).code == 0
+            path = quantised
+        compiled = tmp_path / "compiled.onnx"
+        assert npukit("compile", path, "-o", compiled, "--config", config).code == 0
+        for one in ((path, "--config", config), (compiled,)):
+            result = npukit("run", *one, "--fallback", "none", "--quiet")
+            if code == 0:
+                assert result.code == 0, result.err
+            else:
+                result.refused("Gather words")
 
 
 def test_cuda(npukit, mixed: Path) -> None:

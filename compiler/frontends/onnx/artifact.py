@@ -66,7 +66,8 @@ def _read_reason(value: object, place: str) -> Reason:
     entry = schema.record(value, [one.name for one in fields(Reason)], place)
     texts = {name: schema.text(entry[name], place, name) for name in ("node", "op", "reason")}
     macs = entry["macs"]
-    return Reason(**texts, macs=None if macs is None else schema.whole(macs, 0, schema.MOST, place, "macs"))
+    edge = schema.flag(entry["edge"], place, "edge")
+    return Reason(**texts, macs=None if macs is None else schema.whole(macs, 0, schema.MOST, place, "macs"), edge=edge)
 
 
 def build_artifact(

@@ -6,7 +6,7 @@ nothing in memory, and where two wishes meet, it is there. A value that nothing 
 second dimension.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 import onnx_ir as ir
@@ -50,9 +50,10 @@ def channel_axis(value: ir.Value) -> int:
     return value.meta.get(_KEY, _DEFAULT)
 
 
-def assign_channel_axes(graph: ir.Graph) -> None:
-    """Find the dimension of every value's channels."""
-    axes: _Axes = {}
+def assign_channel_axes(graph: ir.Graph, normalised: Iterable[ir.Value] = ()) -> None:
+    """Find the dimension of every value's channels; `normalised`: values whose channels lie along the last one, as a
+    normalisation is computed of them, or makes them, step by step."""
+    axes: _Axes = {value: len(_shape(value)) - 1 for value in normalised if _shape(value)}
     nodes = [*graph]
     for node in nodes:
         for value, axis in _wanted(node):

@@ -22,12 +22,15 @@ class Reason:
         op: its operator.
         reason: why it stays.
         macs: its multiply-accumulates, or None where they are not known.
+        edge: whether it only prepares what the machine reads, or hands on what it makes, and computes nothing: as a
+            quantiser does, a copy, and a lookup of a constant table's rows that the model's inputs name.
     """
 
     node: str
     op: str
     reason: str
     macs: int | None = 0
+    edge: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +60,8 @@ class Offload:
 
     @property
     def fallback(self) -> tuple[Reason, ...]:
-        """Those of `reasons` that are about computing, not about quantising at the edge."""
-        return tuple(reason for reason in self.reasons if reason.op not in ("QuantizeLinear", "DequantizeLinear"))
+        """Those of `reasons` that are about computing, not about what happens at the accelerator's edge."""
+        return tuple(reason for reason in self.reasons if not reason.edge)
 
 
 def suggestion_for(graph: ir.Graph, config: NpuConfig) -> str:

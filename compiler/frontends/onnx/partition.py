@@ -11,9 +11,10 @@ from npukit.compiler.frontends.onnx.functions import DYNAMIC
 from npukit.compiler.frontends.onnx.importer import Imported
 from npukit.compiler.frontends.onnx.offload import Reason, suggestion_for
 from npukit.compiler.frontends.onnx.operators import Context, Match, macs_of, match_node, used_values
+from npukit.compiler.frontends.onnx.operators.decomposed import decomposed_normalizations
 from npukit.compiler.frontends.onnx.operators.integer import is_integer_operator, operator_of
 from npukit.compiler.frontends.onnx.operators.lines import float_chains
-from npukit.compiler.frontends.onnx.operators.quantisation import ONNX_DOMAINS, is_quantiser
+from npukit.compiler.frontends.onnx.operators.quantisation import ONNX_DOMAINS, constant, is_quantiser
 from npukit.compiler.frontends.onnx.operators.tables import tables_of
 from npukit.compiler.frontends.onnx.operators.unary import chains_of
 from npukit.compiler.frontends.onnx.oracle import GraphOracle
@@ -47,16 +48,20 @@ class PartitionPass(Pass[Imported, Partition]):
         """
         source, model = imported.source, imported.model
         graph = model.graph
-        assign_channel_axes(graph)
+        outputs = frozenset(value.name or "" for value in graph.outputs)
+        normalizations = decomposed_normalizations(graph, outputs) if self.config.activation.floating else {}
+        ends = {one.nodes[0].outputs[0]: one.source for one in normalizations.values()}
+        assign_channel_axes(graph, [*ends, *ends.values()])
         oracle = GraphOracle(source)
         context = Context(
             self.config,
             oracle.operators,
-            frozenset(value.name or "" for value in graph.outputs),
+            outputs,
             dict(model.opset_imports),
         )
         if context.floats:
-            context = replace(context, lines=float_chains(graph, context.graph_outputs, context.opsets))
+            lines = float_chains(graph, context.graph_outputs, context.opsets, normalizations)
+            context = replace(context, lines=lines, normalizations=normalizations)
         else:
             chains = chains_of(context, graph)
             tables = tables_of(tuple(chains.values()), context.opsets)
@@ -95,7 +100,13 @@ class PartitionPass(Pass[Imported, Partition]):
             subgraphs=tuple(group for group in groups if group),
             host=host,
             reasons=tuple(
-                Reason(node.name or "", node.op_type, refused.get(node) or _boundary(node), counts[node])
+                Reason(
+                    node.name or "",
+                    node.op_type,
+                    refused.get(node) or _boundary(node),
+                    counts[node],
+                    _at_the_edge(node, graph),
+                )  # fmt: skip
                 for node in host
                 if node not in copies
             ),
@@ -234,6 +245,26 @@ def _live(graph: ir.Graph) -> set[ir.Node]:
             found.add(node)
             pending.extend(_predecessors(node))
     return found
+
+
+def _at_the_edge(node: ir.Node, graph: ir.Graph) -> bool:
+    """Whether a node that stays computes nothing; see `Reason`."""
+    if is_quantiser(node):
+        return True
+    if node.domain not in ONNX_DOMAINS:
+        return False
+    if node.op_type == "Gather":
+        table, indices = node.inputs[:2]
+        return table is not None and _is_constant(table) and indices in graph.inputs
+    return node.op_type == "Identity"
+
+
+def _is_constant(value: ir.Value) -> bool:
+    """Whether a value is constant, or made of constants by a quantiser."""
+    producer = value.producer()
+    if producer is not None and is_quantiser(producer):
+        return all(one is None or _is_constant(one) for one in producer.inputs)
+    return constant(value) is not None
 
 
 def _boundary(node: ir.Node) -> str:

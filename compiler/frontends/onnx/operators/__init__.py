@@ -24,7 +24,7 @@ from npukit.compiler.frontends.onnx.operators.movement import (
     match_slice,
     match_split,
 )
-from npukit.compiler.frontends.onnx.operators.normalization import match_normalization
+from npukit.compiler.frontends.onnx.operators.normalization import match_decomposed, match_normalization
 from npukit.compiler.frontends.onnx.operators.pool import match_average, match_global_average, match_maxpool
 from npukit.compiler.frontends.onnx.operators.rearrange import REARRANGING, match_rearrange
 from npukit.compiler.frontends.onnx.operators.reduce import match_maximum, match_mean
@@ -82,6 +82,8 @@ def match_node(context: Context, node: ir.Node) -> Match:
     if context.floats and (is_integer_operator(node) or node.op_type in DYNAMIC):
         raise Refused("the configuration computes bf16; quantised tensors are for int8")
     if context.floats:
+        if node in context.normalizations:
+            return _legal(context, match_decomposed(context, node))
         if node in context.lines:
             return _legal(context, match_lines(context, node))
         if matcher is None and node.op_type in ("Relu", "Clip"):

@@ -1,6 +1,6 @@
 """How an operator is recognised: inputs through DequantizeLinear, output through QuantizeLinear."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,13 +25,16 @@ from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.compiler.lines import Lines
 from npukit.isa.config import NpuConfig
 from npukit.isa.formats import BFLOAT16
+from numpy.typing import NDArray
 
 __all__ = [
     "Context",
+    "DecomposedNormalization",
     "FloatChain",
     "Match",
     "Produced",
     "Refused",
+    "alone",
     "float_tensor",
     "graphs_of",
     "limits_of",
@@ -64,6 +67,26 @@ class FloatChain:
 
 
 @dataclass(frozen=True)
+class DecomposedNormalization:
+    """Nodes that normalise along the last dimension.
+
+    Attributes:
+        nodes: the last one first, which makes the result.
+        source: what is normalised.
+        scale, bias: of each channel, or one for all; None where there is none.
+        epsilon: that is added to the variance.
+        centred: whether the mean is subtracted.
+    """
+
+    nodes: tuple[ir.Node, ...]
+    source: ir.Value
+    scale: NDArray[np.float32] | None
+    bias: NDArray[np.float32] | None
+    epsilon: float
+    centred: bool
+
+
+@dataclass(frozen=True)
 class Context:
     """What the matchers look at besides the node."""
 
@@ -77,6 +100,8 @@ class Context:
     """Of each node that ends a chain of functions of one element."""
     lines: Mapping[ir.Node, FloatChain] = field(default_factory=dict)
     """In bf16: the chain of each node that belongs to a function of one element."""
+    normalizations: Mapping[ir.Node, DecomposedNormalization] = field(default_factory=dict)
+    """In bf16: the normalisation of each node that belongs to one that is computed step by step."""
 
     @property
     def floats(self) -> bool:
@@ -181,6 +206,15 @@ def match_of_several(
         reads=tuple(one.name for one in tensors),
         outputs=tuple(result.value for result in results),
         graph=graph,
+    )
+
+
+def alone(nodes: Sequence[ir.Node], outputs: Collection[str]) -> bool:
+    """Whether nothing but these nodes, the last one first, reads what all but that one make."""
+    return not any(
+        value.name in outputs or any(use.node not in nodes for use in value.uses())
+        for node in nodes[1:]
+        for value in node.outputs
     )
 
 

@@ -12,6 +12,7 @@ from npukit.compiler.frontends.onnx.operators.base import (
     FloatChain,
     Match,
     Produced,
+    alone,
     float_tensor,
     match_of,
     sources_of,
@@ -33,18 +34,21 @@ _LONGEST = 32
 """Values before a node, at most, of which it may be the function."""
 
 
-def float_chains(graph: ir.Graph, outputs: Collection[str], opsets: Mapping[str, int]) -> dict[ir.Node, FloatChain]:
+def float_chains(
+    graph: ir.Graph, outputs: Collection[str], opsets: Mapping[str, int], taken: Collection[ir.Node]
+) -> dict[ir.Node, FloatChain]:
     """The chain that each node belongs to; a chain's last node is the first of its `nodes`.
 
     Args:
         graph: of the model.
         outputs: names of the graph's outputs.
         opsets: versions of the operator sets, by domain.
+        taken: nodes that belong to something else.
     """
     functions: dict[ir.Node, list[ir.Value]] = {}
     place = {node: index for index, node in enumerate(graph)}
     for node in graph:
-        sources = _sources(node, functions)
+        sources = _sources(node, functions) if node not in taken else []
         if sources:
             functions[node] = sources
     known: dict[bytes, tuple[Lines | None, str]] = {}
@@ -55,7 +59,7 @@ def float_chains(graph: ir.Graph, outputs: Collection[str], opsets: Mapping[str,
         best: FloatChain | None = None
         for source in reversed(functions[node]):  # the longest chain first
             nodes = tuple(sorted(_between(node, source), key=lambda one: place[one], reverse=True))
-            if not _alone(nodes, outputs) or all(one.op_type in _DIRECT for one in nodes):
+            if not alone(nodes, outputs) or all(one.op_type in _DIRECT for one in nodes):
                 continue
             model = _model(nodes, source, opsets)
             key = model.SerializeToString()
@@ -124,15 +128,6 @@ def _between(node: ir.Node, source: ir.Value) -> set[ir.Node]:
             producers = (value.producer() for value in _inputs(one) if value is not source)
             pending += [producer for producer in producers if producer is not None]
     return found
-
-
-def _alone(nodes: Sequence[ir.Node], outputs: Collection[str]) -> bool:
-    """Whether nothing else reads what is made between them."""
-    return not any(
-        value.name in outputs or any(use.node not in nodes for use in value.uses())
-        for node in nodes[1:]
-        for value in node.outputs
-    )
 
 
 def _model(nodes: Sequence[ir.Node], source: ir.Value, opsets: Mapping[str, int]) -> onnx.ModelProto:
