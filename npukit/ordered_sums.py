@@ -5,6 +5,7 @@ memories. A layer is computed from the values that the machine gave its inputs, 
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -263,8 +264,15 @@ def _slice(
 def _concatenation(
     config: NpuConfig, graph: Graph, operation: Concatenation, inputs: Mapping[str, Floats], shape: tuple[int, ...]
 ) -> Floats:
-    axis = graph.tensors[operation.output].nchw_axis(operation.axis)
-    return np.concatenate([inputs[name] for name in operation.inputs], axis=axis)
+    y = graph.tensors[operation.output]
+    found = []
+    for name in operation.inputs:
+        if name in graph.constants:
+            part = replace(y, shape=graph.constants[name].data.shape, layout=None)
+            found.append(part.in_view(part.in_memory(_rounded(graph, name))))
+        else:
+            found.append(inputs[name])
+    return np.concatenate(found, axis=y.nchw_axis(operation.axis))
 
 
 def _rearrange(

@@ -381,7 +381,10 @@ class Slice(TensorOperation):
 
 @dataclass(frozen=True, kw_only=True)
 class Concatenation(TensorOperation):
-    """Tensors one after the other along `axis`; through a table, as of Lookup, each that has other parameters."""
+    """Tensors one after the other along `axis`; through a table, as of Lookup, each that has other parameters.
+
+    Some of them may be constant: in the result's quantization, or of float32.
+    """
 
     mnemonic = "concatenation"
 

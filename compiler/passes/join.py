@@ -134,7 +134,8 @@ def _by_place(graph: Graph, operation: TensorOperation) -> bool:
         case Elementwise():
             return all(_per_channel(graph, name, y) for name in operation.operands)
         case Concatenation():
-            return y.nchw_axis(operation.axis) == 1
+            alone = len(sources) == len(operation.inputs)  # constants lie as their own images do
+            return alone and y.nchw_axis(operation.axis) == 1
         case Slice():
             return not any(y.in_nchw(operation.starts, 0)[2:])
         case ByElement():

@@ -14,7 +14,15 @@ from npukit.compiler.tiling import elementwise_words, parts
 from npukit.isa.descriptors import Indexing
 from npukit.isa.instructions import Memory, Operation, Vector
 
-__all__ = ["combine", "elementwise_tiles", "evaluate", "look_up", "schedule_by_element", "schedule_elementwise"]
+__all__ = [
+    "combine",
+    "elementwise_tiles",
+    "evaluate",
+    "look_up",
+    "operand_tensor",
+    "schedule_by_element",
+    "schedule_elementwise",
+]
 
 _Range = tuple[int, int]
 _Shape = tuple[int, int, int, int]
@@ -64,7 +72,7 @@ def combine(
     strides: dict[str, Any] = {}
     operands = []
     for side, name in zip(("a", "b"), layer.operands, strict=True):
-        source = _source(builder, name, y)
+        source = operand_tensor(builder, name, y)
         if ready is not None and source.storage == ready[0]:
             placed = ready[1]
         else:
@@ -85,7 +93,7 @@ def combine(
     builder.vector(instruction, tuple(operands), out.operand("out", write=True), parameters, capture)
 
 
-def _source(builder: Builder, name: str, result: Tensor) -> Tensor:
+def operand_tensor(builder: Builder, name: str, result: Tensor) -> Tensor:
     """A tensor in DRAM: an activation, or a constant in the same layout."""
     if name in builder.graph.tensors:
         return builder.tensor(name)

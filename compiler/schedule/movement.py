@@ -1,7 +1,7 @@
 """Concatenation, padding, cutting out and repetition."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
 
@@ -9,7 +9,7 @@ from npukit.compiler.arithmetic import border, element
 from npukit.compiler.ir.operations import Concatenation, Dilate, Pad, Repeat, Slice
 from npukit.compiler.ir.tensor import Tensor
 from npukit.compiler.schedule.builder import Builder, Placed, Region
-from npukit.compiler.schedule.elementwise import elementwise_tiles, look_up
+from npukit.compiler.schedule.elementwise import elementwise_tiles, look_up, operand_tensor
 from npukit.compiler.tasks import Buffer, Operand
 from npukit.compiler.tiling import elementwise_words, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
@@ -72,7 +72,11 @@ def schedule_concatenation(builder: Builder, layer: Concatenation) -> None:
     """Emit a concatenation's tasks: copies, or, where channels do not begin at a word, products with shifts."""
     size = builder.config.array
     y = builder.tensor(layer.output)
-    sources = [builder.tensor(name) for name in layer.inputs]
+    shapes = [builder.graph.tensor(name).shape for name in layer.inputs]
+    sources = [
+        operand_tensor(builder, name, replace(y, shape=shape, layout=None))
+        for name, shape in zip(layer.inputs, shapes, strict=True)
+    ]
     axis = y.nchw_axis(layer.axis)
     starts = [0, *accumulate(x.view[axis] for x in sources)]
     if axis == 1 and any(start % size for start in starts[:-1]):

@@ -204,3 +204,48 @@ def test_a_matrix_times_itself() -> None:
         helper.make_node("MatMul", ["a", "turned"], ["y"], "product"),
     ]
     agree(case.model(nodes, "y", []), case, "bf16-8x8")
+
+
+@pytest.mark.parametrize("config", ["int8-8x8", "bf16-8x8"])
+@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_gemm_of_activations(graphs, seed: int, turned: int, config: str) -> None:
+    """Each side with zero points of its own; in bf16 with a Relu behind."""
+    print(f"seed {seed}")
+    random = np.random.default_rng(seed)
+    rows, inner, columns = (int(size) for size in random.integers(1, 50, 3))
+    shapes = {"a": (rows, inner), "b": (columns, inner) if turned else (inner, columns)}
+    if config.startswith("int8"):
+        graph = graphs.Graph(seed=seed)
+        names = [graph.dequantize(graph.input(shape, name=name)) for name, shape in shapes.items()]
+        graph.output(graph.quantize(graph.node("Gemm", names, transB=turned), 0.02 * inner**0.5, 5))
+        model = graph.model()
+    else:
+        nodes = [helper.make_node("Gemm", ["a", "b"], ["y"], transB=turned), helper.make_node("Relu", ["y"], ["z"])]
+        inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+        result = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
+        opsets = [helper.make_opsetid("", 18)]
+        model = helper.make_model(helper.make_graph(nodes, "g", inputs, [result]), opset_imports=opsets, ir_version=10)
+        model = onnx.shape_inference.infer_shapes(model)
+    session = Session(model, PRESETS[config], capture=True)
+    values = {name: random.normal(0, 1, shape).astype(np.float32) for name, shape in shapes.items()}
+    outputs = session.run(values)
+    assert session.offload.macs == session.offload.macs_total == rows * inner * columns, session.offload.reasons
+    if config.startswith("bf16"):
+        found = compare_floats(session, values, outputs)
+    else:
+        found = compare(session, Oracle(model), values, outputs)
+    assert found.mismatches == 0 and found.elements > 0, found.first_mismatch
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"transA": 1}, "transA is 1"), ({"alpha": 0.5}, "alpha is 0.5"), ({"third": 1}, "adds something")],
+    ids=str,
+)
+def test_gemm_of_activations_that_stays(graphs, change: dict[str, Any], reason: str) -> None:
+    graph = graphs.Graph(seed=2)
+    names = [graph.dequantize(graph.input((8, 8))) for _ in range(2 + change.pop("third", 0))]
+    graph.output(graph.quantize(graph.node("Gemm", names, **change), 0.1, 5))
+    reasons = check_model(graph.model(), PRESETS["int8-8x8"]).partition.reasons
+    assert any(one.op == "Gemm" and reason in one.reason for one in reasons), reasons

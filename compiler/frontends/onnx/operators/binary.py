@@ -24,11 +24,11 @@ from npukit.compiler.ir.operations import Add, Clamp, Convolution, Elementwise, 
 from npukit.compiler.ir.tensor import Constant, Quantization, Tensor
 from npukit.isa.formats import FLOAT32, FORMATS, INT8
 
-__all__ = ["match_add", "match_limits", "match_mul"]
+__all__ = ["Given", "given", "match_add", "match_limits", "match_mul"]
 
 
 @dataclass(frozen=True)
-class _Operand:
+class Given:
     """An activation and the value that holds it, or a constant."""
 
     tensor: Tensor
@@ -60,7 +60,7 @@ def match_limits(context: Context, node: ir.Node) -> Match:
 def _match(context: Context, node: ir.Node, kind: type[Elementwise], operator: str) -> Match:
     result = produced(context, node, (operator,))
     y = result.tensor
-    operands = [_operand(context, operand, y) for operand in operands_of_node(node)[:2]]
+    operands = [given(context, operand, y) for operand in operands_of_node(node)[:2]]
     # where the first operand is one number along the innermost dimension, ONNX Runtime swaps the two
     innermost = max((axis for axis in range(len(y.shape)) if y.shape[axis] > 1), default=len(y.shape) - 1)
     if _aligned(operands[0].tensor.shape, len(y.shape))[innermost] < y.shape[innermost]:
@@ -89,7 +89,7 @@ class _Spread:
     operation: Convolution
 
 
-def _over_channels(node: ir.Node, operand: _Operand, y: Tensor, result: Produced) -> _Spread | None:
+def _over_channels(node: ir.Node, operand: Given, y: Tensor, result: Produced) -> _Spread | None:
     """A convolution whose weights are 1, where an activation repeats along channels; its results are the same
     numbers."""
     x, channels = operand.tensor, y.view[1]
@@ -115,7 +115,12 @@ def _aligned(shape: Sequence[int], dimensions: int) -> tuple[int, ...]:
     return (1,) * (dimensions - len(shape)) + tuple(shape)
 
 
-def _operand(context: Context, operand: Operand, y: Tensor) -> _Operand:
+def given(context: Context, operand: Operand, y: Tensor) -> Given:
+    """What a node reads for a result: an activation of as many dimensions, or a constant.
+
+    Raises:
+        Refused: when the machine cannot read it.
+    """
     found = None if context.floats else as_dequantized(operand)
     value = operand.value if isinstance(operand, Dequantized) else operand
     raw = constant(value if context.floats else found.value if found is not None else None)
@@ -123,7 +128,7 @@ def _operand(context: Context, operand: Operand, y: Tensor) -> _Operand:
         read, tensor = source(context, operand)
         if len(tensor.shape) != len(y.shape):
             raise Refused(f"input {tensor.name} has {len(tensor.shape)} dimensions and the result {len(y.shape)}")
-        return _Operand(tensor, read)
+        return Given(tensor, read)
     assert value is not None
     name = value.name if found is None else found.value.name
     if found is not None and found.scale.size != 1:
@@ -139,4 +144,4 @@ def _operand(context: Context, operand: Operand, y: Tensor) -> _Operand:
     else:
         quantization = quantization_of(found.scale, found.zero_point)
         tensor = Tensor(found.name, raw.shape, FORMATS[raw.dtype.name], quantization)
-    return _Operand(tensor, constant=Constant(tensor, raw))
+    return Given(tensor, constant=Constant(tensor, raw))

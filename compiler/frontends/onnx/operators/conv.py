@@ -16,7 +16,11 @@ from npukit.compiler.frontends.onnx.operators.base import (
     sources_of,
 )
 from npukit.compiler.frontends.onnx.operators.integer import Operand, as_dequantized, operands_of_node, operator_of
-from npukit.compiler.frontends.onnx.operators.product import is_activation, match_matrix_product
+from npukit.compiler.frontends.onnx.operators.product import (
+    is_activation,
+    match_gemm_of_activations,
+    match_matrix_product,
+)
 from npukit.compiler.frontends.onnx.operators.quantisation import Dequantized, constant, quantization_of
 from npukit.compiler.frontends.onnx.operators.volume import as_columns, as_images, as_volume, flat_kernel
 from npukit.compiler.frontends.onnx.operators.windows import (
@@ -225,7 +229,9 @@ def _groups(node: ir.Node, x: Tensor, weights: Tensor) -> int:
 
 
 def match_gemm(context: Context, node: ir.Node) -> Match:
-    """A Gemm with constant weights: a convolution whose kernel is the whole (flattened) image."""
+    """A Gemm with constant weights, a convolution whose kernel is the whole flattened image, or of two activations."""
+    if is_activation(operands_of_node(node)[1]):
+        return match_gemm_of_activations(context, node)
     beta = node.attributes.get_float("beta", 1.0)
     if beta != 1.0 and len(node.inputs) > 2 and node.inputs[2] is not None:
         raise Refused(f"beta is {beta}; 1 is supported")

@@ -1,6 +1,7 @@
 """Operators that put tensors together and take them apart: concatenation, padding, cutting out."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -14,30 +15,62 @@ from npukit.compiler.frontends.onnx.operators.base import (
     source,
     sources_of,
 )
+from npukit.compiler.frontends.onnx.operators.binary import given
 from npukit.compiler.frontends.onnx.operators.integer import operands_of_node
 from npukit.compiler.frontends.onnx.operators.quantisation import constant, static_shape
 from npukit.compiler.frontends.onnx.operators.tables import requantising_table
 from npukit.compiler.frontends.onnx.operators.windows import check_image
+from npukit.compiler.ir.names import free_name
 from npukit.compiler.ir.operations import Concatenation, Pad, Slice
-from npukit.compiler.ir.tensor import Tensor
+from npukit.compiler.ir.tensor import Constant, Tensor
+from npukit.isa.formats import FLOAT32
 
 __all__ = ["axes_of", "match_concat", "match_pad", "match_slice", "match_split"]
 
 
 def match_concat(context: Context, node: ir.Node) -> Match:
-    """Concat of any number of tensors along any axis."""
-    found = [source(context, operand) for operand in operands_of_node(node)]
+    """Concat of any number of tensors along any axis, some of which may be constant."""
     result = produced(context, node, clamp=False)
     y = result.tensor
     axis = axes_of([node.attributes.get_int("axis", 0)], len(y.shape))[0]
-    names = [x.name for _, x in found]
-    tables = [None if context.floats else requantising_table(x, y, names) for _, x in found]
+    found = [given(context, operand, y) for operand in operands_of_node(node)]
+    activations = [one for one in found if one.value is not None]
+    if not activations:
+        raise Refused("all of its inputs are constant")
+    names = [one.tensor.name for one in activations]
+    constants: list[Constant] = []
+    inputs, tables = [], []
+    for one in found:
+        if one.constant is not None:
+            constants.append(_as_part(one.constant, y, axis, {*names, *(other.tensor.name for other in constants)}))
+            inputs.append(constants[-1].tensor.name)
+            tables.append(None)
+            continue
+        table = None if context.floats else requantising_table(one.tensor, y, names)
+        constants += [] if table is None else [table]
+        inputs.append(one.tensor.name)
+        tables.append(None if table is None else table.tensor.name)
     operation = Concatenation(
-        output=y.name, sources=sources_of(result.nodes), inputs=tuple(names),
-        tables=tuple(None if table is None else table.tensor.name for table in tables), axis=axis,
-    )  # fmt: skip
-    constants = [table for table in tables if table is not None]
-    return match_of(node, result, [value for value, _ in found], [x for _, x in found], operation, constants)
+        output=y.name, sources=sources_of(result.nodes), inputs=tuple(inputs), tables=tuple(tables), axis=axis
+    )
+    values = [one.value for one in activations if one.value is not None]
+    return match_of(node, result, values, [one.tensor for one in activations], operation, constants)
+
+
+def _as_part(part: Constant, y: Tensor, axis: int, taken: Collection[str]) -> Constant:
+    """A constant in the quantisation of the result of which it is a part, under a name of its own."""
+    x, data = part.tensor, part.data
+    others = [size for position, size in enumerate(data.shape) if position != axis]
+    if data.ndim != len(y.shape) or others != [size for position, size in enumerate(y.shape) if position != axis]:
+        raise Refused(f"constant {x.name} has the shape {list(data.shape)} and the result {list(y.shape)}")
+    name = free_name(f"{x.name} in {y.name}", {*taken, y.name})
+    if y.format.floating:
+        return Constant(Tensor(name, data.shape, FLOAT32, channel_axis=y.channel_axis), data)
+    table = requantising_table(x, y)
+    if table is not None:
+        data = table.data.reshape(-1)[data.astype(np.int64) - x.format.stored.start]
+    made = replace(y, name=name, shape=data.shape, layout=None)
+    return Constant(made, np.ascontiguousarray(data))
 
 
 def _integers(node: ir.Node, position: int, name: str) -> list[int] | None:
