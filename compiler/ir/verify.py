@@ -400,21 +400,17 @@ def _concatenation(graph: Graph, operation: Concatenation) -> None:
     total = 0
     for name, table in zip(operation.inputs, operation.tables, strict=True):
         x = graph.tensor(name)
-        if name in graph.tensors or not y.format.floating:
-            x = _activation(graph, name)
-        else:
-            _check(x.format is FLOAT32, f"{name} is {x.format.name}")
         others = [size for position, size in enumerate(x.shape) if position != axis]
         wanted = [size for position, size in enumerate(y.shape) if position != axis]
         _check(len(x.shape) == len(y.shape) and others == wanted, f"{list(x.shape)} is no part of {list(y.shape)}")
         total += x.shape[axis]
-        if table is None and name in graph.constants and y.format.floating:
-            continue
-        _check(table is None or name in graph.tensors, f"{name} is constant and goes through a table")
-        if table is None:
-            _same_quantization(x, y)
+        if name in graph.constants and y.format.floating:
+            _check(x.format is FLOAT32 and table is None, f"{name} is {x.format.name}, through the table {table}")
+        elif table is None:
+            _same_quantization(_activation(graph, name), y)
         else:
-            _table(graph, table, x, y)
+            _check(name in graph.tensors, f"{name} is constant and goes through a table")
+            _table(graph, table, _activation(graph, name), y)
     _check(total == y.shape[axis], f"its inputs have {total} along axis {axis}, of {y.shape[axis]}")
 
 

@@ -65,14 +65,13 @@ class SchedulePass(Pass[Graph, Plan]):
         room = [min(self.resident * total, _MOST * total - (unit.chain.words if unit.chain else 0)) for unit in units]
         residents = choose_residents(config, graph, room)
         whole = Builder(self.cost, graph, self.keep, residents, self.tilings)
-        postponed = _for_attention(graph, units)
+        postponed = _for_attention(graph, units) - {unit.last for unit in units if unit.result(graph) in residents}
         for unit in units:
             layer = graph.operations[unit.first]
             if unit.last in postponed:
-                steps = _steps(whole.of(unit.first), layer, unit.followers)
-                whole.postpone(graph.operations[unit.last].output, steps)
+                whole.postpone(unit.result(graph), _steps(whole.of(unit.first), layer, unit.followers))
             elif unit.attention:
-                schedule_attention(whole, unit.attention)
+                schedule_attention(whole, unit.numbers)
                 whole.finish()
             elif unit.chain is not None:
                 schedule_chain(whole, unit.chain, unit.followers)
@@ -93,34 +92,39 @@ class _Unit:
     """Operations that are computed together: a chain, or one, and others behind it that take its result in turn; or
     those of an attention."""
 
-    first: int
-    chain: Chain | None
-    followers: tuple[int, ...]
-    attention: tuple[int, ...] = ()
+    numbers: tuple[int, ...]
+    chain: Chain | None = None
+    followers: tuple[int, ...] = ()
+    attention: bool = False
 
     @classmethod
     def of(cls, config: NpuConfig, graph: Graph, numbers: tuple[int, ...]) -> "_Unit":
         first, *others = numbers
         if any(isinstance(graph.operations[number], Softmax) for number in others):
-            return cls(first, None, (), numbers)
+            return cls(numbers, attention=True)
         taking = [number for number in others if isinstance(graph.operations[number], Elementwise | ByElement)]
         others, followers = others[: len(others) - len(taking)], tuple(taking)
         if not others:
-            return cls(first, None, followers)
+            return cls(numbers, None, followers)
         window, *products = others
         assert isinstance(graph.operations[window], DepthwiseConvolution | MaxPool)
         chain = plan_chain(config, graph, first, window, products[0] if products else None)
         assert chain is not None, numbers
-        return cls(first, chain, followers)
+        return cls(numbers, chain, followers)
+
+    @property
+    def first(self) -> int:
+        """The operation that is computed first."""
+        return self.numbers[0]
 
     @property
     def last(self) -> int:
         """The operation whose result is the unit's."""
-        if self.attention:
-            return self.attention[-1]
-        if self.followers or self.chain is None:
-            return (self.first, *self.followers)[-1]
-        return self.chain.window if self.chain.product is None else self.chain.product
+        return self.numbers[-1]
+
+    def result(self, graph: Graph) -> str:
+        """What the unit makes."""
+        return graph.operations[self.last].output
 
 
 def _steps(builder: Builder, layer: TensorOperation, followers: tuple[int, ...]) -> Iterator[None]:
@@ -133,16 +137,13 @@ def _steps(builder: Builder, layer: TensorOperation, followers: tuple[int, ...])
 
 def _for_attention(graph: Graph, units: Sequence[_Unit]) -> set[int]:
     """Units, by their last operation, whose results attention alone reads, or rearrangements for it."""
-    readers, unit_of = graph.readers(), {}
-    for unit in units:
-        for number in (unit.first, *unit.followers, *unit.attention):
-            unit_of[number] = unit
+    readers, unit_of = graph.readers(), {number: unit for unit in units for number in unit.numbers}
     found: set[int] = set()
     for unit in reversed(units):
         layer = graph.operations[unit.first]
         if unit.chain is not None or unit.attention or not isinstance(layer, Convolution | Rearrange):
             continue
-        using = [unit_of.get(number) for number in readers.get(graph.operations[unit.last].output, ())]
-        if using and all(one is not None and (one.attention or one.last in found) for one in using):
+        using = [unit_of[number] for number in readers.get(unit.result(graph), ())]
+        if using and all(one.attention or one.last in found for one in using):
             found.add(unit.last)
     return found

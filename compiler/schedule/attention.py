@@ -102,7 +102,7 @@ class _Attention:
         self._scores = Product(builder.of(first), scores)
         self._softmax = softmax_of(builder.of(softmax), middle)
         self._context = Product(builder.of(last), context)
-        self._followed, self._followed_name = builder.of(first), scores.output
+        self._first, self._name = builder.of(first), scores.output
         self.matrices = self._scores.matrices
 
     def rows(self) -> list[tuple[int, int]]:
@@ -118,22 +118,22 @@ class _Attention:
         count, blocks = rows[1] - rows[0], self._scores.blocks
         words = blocks * count
         spare = -count % self._builder.config.array
-        product = Buffer(Memory.ACT, words + (0 if self._followers else spare), self._followed_name)
+        product = Buffer(Memory.ACT, words + (0 if self._followers else spare), self._name)
         ready = Placed(product, 0, count, count)
         self._scores.some_rows(index, rows, out=ready)
         if not self._followers:
             return product
-        y = self._builder.tensor(self._followed_name)
+        y = self._builder.tensor(self._name)
         image, row = divmod(index, y.view[2])
         part = Region(y, self._builder.config.array, image, (0, blocks), (row, row + 1), rows)
-        out = Buffer(Memory.ACT, words + spare, self._followed_name)
-        follow(self._followed, self._followers, y.storage, part, ready, Placed(out, 0, count, count))
+        out = Buffer(Memory.ACT, words + spare, self._name)
+        follow(self._first, self._followers, y.storage, part, ready, Placed(out, 0, count, count))
         return out
 
     def softmax(self, index: int, rows: tuple[int, int], scores: Buffer) -> Placed:
         """Emit the softmax of some rows; returns where it is."""
         count = rows[1] - rows[0]
-        out = Buffer(Memory.ACT, self._scores.blocks * count, self._followed_name)
+        out = Buffer(Memory.ACT, self._scores.blocks * count, self._name)
         first = index * self._scores.rows
         self._softmax.take(scores, first + rows[0], first + rows[1], out)
         return Placed(out, 0, count, count)

@@ -153,6 +153,21 @@ def test_projections_come_head_by_head(graphs) -> None:
     assert len(before & behind) >= 3  # the scores, and both that they are made of
 
 
+def test_a_bias_that_is_computed(graphs) -> None:
+    """What is added to the scores comes from a product that stays on chip until then."""
+    graph = graphs.Graph(seed=3)
+    shapes = (1, 2, 40, 16), (1, 2, 16, 40), (1, 2, 40, 16), (1, 2, 40, 16)
+    query, key, value, other = (graph.dequantize(graph.input(shape, 0.03)) for shape in shapes)
+    weights = graph.weights(graph.random_weights((16, 40)), 0.003)
+    bias = graph.quantize(graph.node("MatMul", [other, weights]), 0.05)
+    scores = graph.quantize(graph.node("MatMul", [query, key]), 0.05)
+    scores = graph.quantize(graph.node("Add", [graph.dequantize(scores), graph.dequantize(bias)]), 0.08)
+    softmax = graph.quantize(graph.node("Softmax", [graph.dequantize(scores)]), 1 / 256, -128)
+    graph.output(graph.quantize(graph.node("MatMul", [graph.dequantize(softmax), value]), 0.03))
+    assert len(groups_of(graph.model(), "int8-8x8")) == 1
+    graphs.agree(graph.model(), PRESETS["int8-8x8"])
+
+
 @pytest.mark.parametrize("shown", ["scores", "weights"])
 def test_what_others_read_is_stored(graphs, shown: str) -> None:
     attention = Attention(graphs, 4, True, shown)

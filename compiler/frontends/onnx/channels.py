@@ -12,7 +12,7 @@ from math import prod
 import onnx_ir as ir
 from npukit.compiler.frontends.onnx.functions import MORE_INPUTS, ONE_INPUT
 
-__all__ = ["NORMALIZING", "assign_channel_axes", "channel_axis", "reduced_axes"]
+__all__ = ["NORMALIZING", "assign_channel_axes", "channel_axis", "is_constant", "reduced_axes"]
 
 _KEY = "npukit.channel_axis"
 _DEFAULT = 1
@@ -80,12 +80,12 @@ def _spread(nodes: Sequence[ir.Node], axes: _Axes, moves: Mapping[str, _Move], d
                 _hand_on(node, axes, moves, forwards)
 
 
-def _is_constant(value: ir.Value | None) -> bool:
+def is_constant(value: ir.Value | None) -> bool:
     """Whether a value is a constant, or numbers that a constant stands for."""
     if value is None or value.const_value is not None:
         return True
     node = value.producer()
-    return node is not None and node.op_type == "DequantizeLinear" and _is_constant(node.inputs[0])
+    return node is not None and node.op_type == "DequantizeLinear" and is_constant(node.inputs[0])
 
 
 def _activations(node: ir.Node) -> Iterator[ir.Value]:
@@ -117,7 +117,7 @@ def _where_unknown(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
     if node.op_type in ("Softmax", "QLinearSoftmax") and (shape := _shape(node.outputs[0])):
         yield node.outputs[0], node.attributes.get_int("axis", -1) % len(shape)
     value = node.inputs[_WEIGHTS.get(node.op_type, 1)] if node.op_type in _OF_ROWS else None
-    if value is not None and not _is_constant(value) and _shape(value):
+    if value is not None and not is_constant(value) and _shape(value):
         yield value, len(_shape(value)) - 1
 
 

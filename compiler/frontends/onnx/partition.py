@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 from npukit.compiler.errors import CompileError, Refused
-from npukit.compiler.frontends.onnx.channels import assign_channel_axes
+from npukit.compiler.frontends.onnx.channels import assign_channel_axes, is_constant
 from npukit.compiler.frontends.onnx.cuts import matches_in_the_way
 from npukit.compiler.frontends.onnx.functions import DYNAMIC
 from npukit.compiler.frontends.onnx.importer import Imported
@@ -14,7 +14,7 @@ from npukit.compiler.frontends.onnx.operators import Context, Match, macs_of, ma
 from npukit.compiler.frontends.onnx.operators.decomposed import decomposed_normalizations
 from npukit.compiler.frontends.onnx.operators.integer import is_integer_operator, operator_of
 from npukit.compiler.frontends.onnx.operators.lines import float_chains
-from npukit.compiler.frontends.onnx.operators.quantisation import ONNX_DOMAINS, constant, is_quantiser
+from npukit.compiler.frontends.onnx.operators.quantisation import ONNX_DOMAINS, is_quantiser
 from npukit.compiler.frontends.onnx.operators.tables import tables_of
 from npukit.compiler.frontends.onnx.operators.unary import chains_of
 from npukit.compiler.frontends.onnx.oracle import GraphOracle
@@ -255,16 +255,8 @@ def _at_the_edge(node: ir.Node, graph: ir.Graph) -> bool:
         return False
     if node.op_type == "Gather":
         table, indices = node.inputs[:2]
-        return table is not None and _is_constant(table) and indices in graph.inputs
+        return table is not None and is_constant(table) and indices in graph.inputs
     return node.op_type == "Identity"
-
-
-def _is_constant(value: ir.Value) -> bool:
-    """Whether a value is constant, or made of constants by a quantiser."""
-    producer = value.producer()
-    if producer is not None and is_quantiser(producer):
-        return all(one is None or _is_constant(one) for one in producer.inputs)
-    return constant(value) is not None
 
 
 def _boundary(node: ir.Node) -> str:

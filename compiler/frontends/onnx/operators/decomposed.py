@@ -52,7 +52,10 @@ class _Steps:
         if squares is None or base is None:
             return False
         self.nodes |= {node, squares}
-        return self._root(node.outputs[0], base) and self._centre(base)
+        if not self._root(node.outputs[0], base):
+            return False
+        self._centre(base)
+        return True
 
     def _root(self, variance: ir.Value, base: ir.Value) -> bool:
         """Follow variance, epsilon and root up to where something is divided by it."""
@@ -103,7 +106,7 @@ class _Steps:
             self.nodes.add(user)
             normal = user.outputs[0]
 
-    def _centre(self, base: ir.Value) -> bool:
+    def _centre(self, base: ir.Value) -> None:
         """What is normalised: `base`, or of what it is the distance from the mean."""
         self.source = base
         node = base.producer()
@@ -112,7 +115,6 @@ class _Steps:
             if mean is not None and _mean_of(mean) is node.inputs[0]:
                 self.nodes |= {node, mean}
                 self.source, self.centred = node.inputs[0], True
-        return True
 
     def _same(self, value: ir.Value | None, base: ir.Value) -> bool:
         """Whether a value is another, or made of the same as that is."""
