@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from npukit.compiler.tiling import KEEP, ConvShape, ConvTiling
 from npukit.isa.config import NpuConfig
+from npukit.isa.descriptors import descriptor_words
 from npukit.isa.instructions import Instruction, Load, Matrix, Memory, Store, Vector
 from npukit.isa.timing import INSTRUCTION_BYTES, Timing
 from npukit.sim.dram import AnyDram, DramModel
@@ -75,7 +76,7 @@ class CostModel:
             steps = one.blocks * one.channels * one.kernel_height * one.kernel_width
             return steps * max(one.height * one.width, config.array, self._timing.accumulate_latency)
         assert isinstance(one, Vector), one
-        return one.blocks * stream_cycles(config, one) + 8
+        return one.blocks * stream_cycles(config, one) + max(_BLOCK_CYCLES, descriptor_words(config, one))
 
 
 class _Work(NamedTuple):

@@ -19,7 +19,7 @@ from npukit.compiler.ir.tensor import MemoryLayout, Tensor
 from npukit.compiler.pass_base import PassRunner
 from npukit.compiler.passes.allocate import DoesNotFit
 from npukit.compiler.schedule.conv import pieces
-from npukit.compiler.strategy import Fitted, Order, Strategy, fit
+from npukit.compiler.strategy import Fitted, Order, Strategy, fit, has_long_work
 from npukit.compiler.tiling import ConvShape, ConvTiling, best_tilings
 from npukit.isa.config import NpuConfig
 from npukit.isa.place import Place
@@ -37,6 +37,8 @@ _GRID = tuple(
         (0.6, 0.4, 0.5, 0.7, 0.0),
     )
 )
+_AHEAD = tuple(Strategy(0.5, (Order(room, ahead),)) for ahead in (400, 300, 150, 100) for room in (0.9, 0.8, 0.7))
+"""What is tried before those, where VECTOR has long operations of its own."""
 _PATIENCE = 24
 """Strategies without a better one after which the search ends."""
 _TILINGS = 6
@@ -61,7 +63,8 @@ def search_on(cost: CostModel, graph: Graph, first: Fitted, search: Search, run:
     tilings = _search_tilings(cost, graph, search, run)
     content = first.program.to_bytes() + repr((cost.dram, search.version)).encode()
     known = _Measured.open(search, content)
-    trials = [(strategy, chosen) for strategy in _GRID for chosen in ((tilings, {}) if tilings else ({},))]
+    strategies = (*_AHEAD, *_GRID) if has_long_work(graph) else _GRID
+    trials = [(strategy, chosen) for strategy in strategies for chosen in ((tilings, {}) if tilings else ({},))]
     improved = 0
     for number, (strategy, chosen) in enumerate(trials):
         if number - improved > _PATIENCE:

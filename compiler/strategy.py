@@ -17,7 +17,7 @@ from npukit.compiler.passes.schedule import SchedulePass
 from npukit.compiler.tiling import ConvShape, ConvTiling
 from npukit.isa.program import Program
 
-__all__ = ["LEVELS", "Fitted", "Order", "Strategy", "back_end", "first_that_fits", "fit"]
+__all__ = ["LEVELS", "Fitted", "Order", "Strategy", "back_end", "first_that_fits", "fit", "has_long_work"]
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,10 @@ class Order:
     """In what order tasks come, and where their buffers lie.
 
     Attributes:
-        room: share of each memory that may be in use at once; 0 for the plan's own order.
+        room: share of each memory that may be in use at once, or with `ahead`, by tasks before their turn; 0 for the
+            plan's own order.
         ahead: tasks by which an engine may look ahead; see `InterleavePass`.
-        compact: words as low as can be, in place of those that rested longest.
+        compact: words as low as can be, in place of those that rested longest; with `ahead`, places are chosen then.
     """
 
     room: float = 0.0
@@ -48,7 +49,7 @@ class Strategy:
 
 _LAST = Strategy(0.0, (Order(compact=True),), fuse=False)
 """Where memory is so small that nothing else fits."""
-_AHEAD = (Order(0.8, 100, compact=True), Order(0.9, 60), Order(0.8, 60), Order(0.7, 60), Order(0.6, 60))
+_AHEAD = (Order(0.9, 400), Order(0.8, 300), Order(0.7, 150), Order(0.6, 60))
 """Where VECTOR has long operations of its own, which the array need not wait for."""
 _ORDERS = (*_AHEAD, *(Order(room) for room in (0.6, 0.54, 0.66, 0.48, 0.4, 0.0)))
 """Whether banks have gaps of the right size when tasks come in another order is nearly chance, and a try is cheap."""
@@ -86,6 +87,11 @@ def back_end(
     )
 
 
+def has_long_work(graph: Graph) -> bool:
+    """Whether VECTOR has operations of its own that take long, for which an engine may look ahead."""
+    return any(isinstance(one, Normalization | Softmax) for one in graph.operations)
+
+
 def first_that_fits(cost: CostModel, graph: Graph, level: int, run: PassRunner) -> Fitted:
     """The first of a level's strategies that fits.
 
@@ -110,7 +116,7 @@ def fit(
     """A graph's program. Raises DoesNotFit, or CompileError for what instructions cannot express."""
     problem = DoesNotFit("no room")
     planned: dict[str, object] = {}
-    long = any(isinstance(one, Normalization | Softmax) for one in graph.operations)
+    long = has_long_work(graph)
     for order in strategy.orders:
         if order.ahead and not long:
             continue

@@ -1,5 +1,6 @@
 """What scheduling produces: instructions in program order whose addresses are still open."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -99,11 +100,15 @@ class Task:
 
 @dataclass
 class Plan:
-    """A graph's tasks in program order, and the constants that they load (in PAR or WGT words, as bytes)."""
+    """A graph's tasks in program order, and the constants that they load (in PAR or WGT words, as bytes).
+
+    place: bank and first word of each buffer, where their places are known already.
+    """
 
     graph: Graph
     tasks: list[Task] = field(default_factory=list)
     constants: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+    place: Mapping[Buffer, tuple[int, int]] | None = None
 
 
 @dataclass

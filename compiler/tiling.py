@@ -26,6 +26,8 @@ from npukit.isa.instructions import SOFTMAX_OPERATIONS, Operation, Vector
 
 _SMALL = 4
 """Images of so many times the array's rows keep it at work while the next weights are loaded."""
+_WAIT = 1 / 16
+"""Share of a convolution's cycles that are lost where what follows cannot begin before all of it is there."""
 KEEP = 0.5
 """Share of a memory for buffers that are kept between tiles, where all fits."""
 
@@ -131,8 +133,9 @@ def softmax_tile_words(config: NpuConfig) -> int:
 
 def attention_rows(config: NpuConfig, blocks: int) -> int:
     """Rows of a matrix of so many channel blocks whose scores and softmax are computed on chip, a multiple of the
-    array's size."""
-    return softmax_tile_words(config) // (blocks * config.array) * config.array
+    array's size. Half of a softmax's own tile, where that is enough: scores of other rows are there as well."""
+    words, least = softmax_tile_words(config), blocks * config.array
+    return max(words // 2 // least, min(1, words // least)) * config.array
 
 
 def softmax_accumulators(config: NpuConfig) -> int:
@@ -142,9 +145,11 @@ def softmax_accumulators(config: NpuConfig) -> int:
 
 def normalization_places(config: NpuConfig, channels: int) -> int:
     """Places whose channels are normalised at once: with a tile's words, and a fourth of the accumulators, for their
-    statistics and what becomes of a channel block."""
-    blocks = -(-channels // config.array)
-    return min(softmax_tile_words(config) // blocks, config.acc_depth, config.acc_depth * config.acc_banks // 4)
+    statistics and what becomes of a channel block. Half of a softmax's tile, where that is enough, lets the array
+    begin sooner with what is normalised."""
+    words, blocks = softmax_tile_words(config), -(-channels // config.array)
+    places = max(words // 2 // blocks, min(1, words // blocks))
+    return min(places, config.acc_depth, config.acc_depth * config.acc_banks // 4)
 
 
 def softmax_words(config: NpuConfig) -> int:
@@ -262,6 +267,13 @@ class ConvTiling:
     weights_outer: bool
     images: int = 1
 
+    @property
+    def first_share(self) -> float:
+        """Share of the result's places that all channels are computed of before others are begun."""
+        if self.weights_outer and self.blocks < self.shape.out_blocks:
+            return 1.0
+        return self.images * self.rows * self.columns / (self.shape.batch * prod(self.shape.out_size))
+
     @cached_property
     def input_words(self) -> int:
         """ACT words of one reduction chunk's input."""
@@ -287,13 +299,23 @@ def _sizes(total: int, most: int, count: int) -> list[int]:
     return found[::-1]
 
 
-def choose_tiling(shape: ConvShape, cost: Callable[[ConvTiling], float]) -> ConvTiling:
+def choose_tiling(shape: ConvShape, cost: Callable[[ConvTiling], float], in_parts: bool = False) -> ConvTiling:
     """The cheapest tiling.
+
+    Args:
+        shape: to be cut.
+        cost: cycles of a tiling.
+        in_parts: neighbours wait for all channels of a place; two halves of the places are best then.
 
     Raises:
         CompileError: when not even one output word's window and weights fit.
     """
-    return best_tilings(shape, cost, 1)[0]
+
+    def with_wait(tiling: ConvTiling) -> float:
+        # parts that are smaller than the rest spare nobody a wait, and each costs those behind it instructions
+        return cost(tiling) * (1 + _WAIT * max(tiling.first_share, 1 - tiling.first_share))
+
+    return best_tilings(shape, with_wait if in_parts else cost, 1)[0]
 
 
 def best_tilings(shape: ConvShape, cost: Callable[[ConvTiling], float], most: int) -> list[ConvTiling]:

@@ -69,6 +69,12 @@ class AllocatePass(Pass[Plan, Allocation]):
         banks: dict[tuple[Memory, int], list[_Segment]] = {}
         recent: dict[tuple[Memory, int], int] = {}
         for buffer, index in first.items():
+            if plan.place is not None:
+                bank, offset = allocation.place[buffer] = plan.place[buffer]
+                segments = banks.setdefault((buffer.memory, bank), [])
+                new = _Segment(offset, offset + buffer.words, buffer, last[buffer])
+                allocation.replaces[buffer] = _take(segments, new)
+                continue
             count, depth = bank_depth(self.config, buffer.memory)
             best: tuple[int, int, int, int] | None = None
             # banks that rested longest are likely best, and then few places of the others need a second look

@@ -7,7 +7,8 @@ move, across tiles and layers, as far as memory allows.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import prod
 
@@ -16,7 +17,7 @@ from npukit.compiler.pass_base import Pass
 from npukit.compiler.passes.list_scheduling import list_schedule
 from npukit.compiler.tasks import Box, Buffer, Plan, Task
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import Engine, Memory
+from npukit.isa.instructions import Engine, Memory, Vector
 from npukit.isa.timing import Timing
 from npukit.sim.addressing import bank_depth
 
@@ -44,8 +45,8 @@ class InterleavePass(Pass[Plan, Plan]):
             Engine.VECTOR: timing.vector_latency, Engine.STORE: dram.response_cycles(config),
         }  # fmt: skip
         if self.ahead:
-            tasks = list_schedule(config, plan.tasks, self.ahead, self.room, self._cycles, latency)
-            return Plan(plan.graph, tasks, plan.constants)
+            tasks, place = list_schedule(config, plan.tasks, self.ahead, self.room, self._cycles, latency)
+            return Plan(plan.graph, tasks, plan.constants, place)
         memory = _Room(config, self.room, plan.tasks)
         clock = dict.fromkeys(Engine, 0.0)
         written: dict[Buffer, float] = {}
@@ -89,8 +90,13 @@ class InterleavePass(Pass[Plan, Plan]):
         tasks = [task for _, _, task in sorted(found, key=lambda one: one[:2])]
         return Plan(plan.graph, tasks, plan.constants)
 
-    def _cycles(self, task: Task) -> float:
-        return self.cost.instruction(task.instruction)
+    def _cycles(self, task: Task, place: Mapping[Buffer, tuple[int, int]]) -> float:
+        instruction = task.instruction
+        if isinstance(instruction, Vector) and instruction.has_two_sources:
+            a, b = (operand.buffer for operand in task.operands[:2])
+            if a.memory is b.memory and place[a][0] != place[b][0]:
+                instruction = replace(instruction, b_bank=1)
+        return self.cost.instruction(instruction)
 
 
 class _Room:

@@ -2,39 +2,43 @@
 
 Each task has those that must come before it: whoever writes what it reads, and reads or writes what it writes. Of the
 tasks that are ready, an engine takes the one that comes first in the plan; it looks ahead only so far, and only where
-memory is left for those before.
+memory is left for those before. Buffers get their places meanwhile, so that a task waits for words and for ports of
+banks, and another one takes its turn.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import inf, prod
+from math import inf
 
+from npukit.compiler.passes.allocate import DoesNotFit
+from npukit.compiler.passes.banks import Banks
 from npukit.compiler.tasks import Box, Buffer, Operand, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Engine, Memory
-from npukit.sim.addressing import bank_depth
 
 __all__ = ["list_schedule"]
 
-_RESERVED = 0.25
-"""Share of each memory that is left to tasks whose turn it is."""
+Places = Mapping[Buffer, tuple[int, int]]
 
 
 def list_schedule(
-    config: NpuConfig, tasks: Sequence[Task], ahead: int, room: float, cycles: Callable[[Task], float],
+    config: NpuConfig, tasks: Sequence[Task], ahead: int, room: float, cycles: Callable[[Task, Places], float],
     latency: Mapping[Engine, int],
-) -> list[Task]:  # fmt: skip
-    """The same tasks in the order in which they would begin.
+) -> tuple[list[Task], Places]:  # fmt: skip
+    """The same tasks in the order in which they would begin, and where their buffers lie: bank and first word.
 
     Args:
         config: whose memories they share.
         tasks: in an order that is legal.
         ahead: by how many tasks one may begin before the first that has not.
-        room: share of each memory that may be in use at once.
-        cycles: for which a task keeps its engine.
+        room: share of each memory that tasks before their turn may leave in use.
+        cycles: for which a task keeps its engine, with buffers in those places.
         latency: cycles from there to its last word, of each engine.
+
+    Raises:
+        DoesNotFit: what has begun leaves no room for what it waits for.
     """
     before = _dependences(tasks)
     after: list[list[tuple[int, bool]]] = [[] for _ in tasks]
@@ -42,37 +46,46 @@ def list_schedule(
     for index, found in enumerate(before):
         for earlier, written in found.items():
             after[earlier].append((index, written))
-    memory = _Memory(config, room, tasks)
+    banks = Banks(config, tasks, ahead)
     ready_at = [0.0] * len(tasks)
     begun = [False] * len(tasks)
     clock = dict.fromkeys(Engine, 0.0)
     queues = {engine: _Queue() for engine in Engine}
     beyond: list[int] = []
-    oldest = 0
+    oldest, stuck = 0, False
     order: list[tuple[float, int]] = []
     for index, count in enumerate(missing):
         if not count:
             heappush(beyond, index)
     while len(order) < len(tasks):
-        while beyond and beyond[0] <= oldest + ahead:
+        while beyond and (stuck or beyond[0] <= oldest + ahead):
             index = heappop(beyond)
             queues[tasks[index].engine].push(ready_at[index], index)
         start, index, engine = min((*queues[one].first(clock[one]), one) for one in Engine)
+        if start == inf:
+            if stuck:
+                raise DoesNotFit(_no_room(tasks[oldest], banks.place))
+            stuck = True
+            for one in queues.values():
+                one.retry(set(Memory))
+            continue
         queue, task = queues[engine], tasks[index]
-        queue.pop(index)
-        if index != oldest:
-            when = memory.when(task, _RESERVED)
-            if when > start:
-                queue.hold(when, index)
-                continue
-        start = max(start, memory.take(task))
-        end = start + cycles(task)
+        queue.pop()
+        waiting = banks.begin(task, start, None if index == oldest or stuck else room, oldest)
+        if waiting is not None:
+            if waiting.until < inf:
+                queue.push(waiting.until, index)
+            else:
+                queue.hold(start, index, waiting.memory)
+            continue
+        stuck = False
+        end = start + cycles(task, banks.place)
         clock[engine] = end
         begun[index] = True
         order.append((start, index))
-        memory.release(task, end)
-        for one in Engine:
-            queues[one].retry()
+        more = banks.end(task, end, end + latency[engine])
+        for one in queues.values():
+            one.retry(more)
         for later, written in after[index]:
             ready_at[later] = max(ready_at[later], end + latency[engine] if written else end)
             missing[later] -= 1
@@ -80,17 +93,26 @@ def list_schedule(
                 heappush(beyond, later)
         while oldest < len(tasks) and begun[oldest]:
             oldest += 1
-    return [tasks[index] for _, index in sorted(order)]
+        if oldest < len(tasks):  # to which the limit does not apply any more
+            queues[tasks[oldest].engine].release(oldest)
+    return [tasks[index] for _, index in sorted(order)], banks.place
+
+
+def _no_room(task: Task, places: Places) -> str:
+    new = {operand.buffer for operand in task.operands if operand.buffer not in places}
+    return (
+        ", ".join(f"{one.words} words of {one.memory.name} for {one.label}" for one in new) + " beside what is in use"
+    )
 
 
 @dataclass
 class _Queue:
     """Tasks of an engine that are ready: in `now` by their place in the plan, in `later` by when they can begin; those
-    of `held` wait for memory."""
+    of `held` wait for a memory."""
 
     now: list[int] = field(default_factory=list)
     later: list[tuple[float, int]] = field(default_factory=list)
-    held: list[tuple[float, int]] = field(default_factory=list)
+    held: dict[int, tuple[float, Memory]] = field(default_factory=dict)
 
     def push(self, when: float, index: int) -> None:
         heappush(self.later, (when, index))
@@ -103,21 +125,27 @@ class _Queue:
             return clock, self.now[0]
         return self.later[0] if self.later else (inf, -1)
 
-    def pop(self, index: int) -> None:
-        """Take that one, which is the first."""
+    def pop(self) -> None:
+        """Take that one."""
         if self.now:
             heappop(self.now)
         else:
             heappop(self.later)
 
-    def hold(self, when: float, index: int) -> None:
-        """Put a task aside until memory is free, which may be sooner than it seems now."""
-        self.held.append((when, index))
+    def hold(self, when: float, index: int, memory: Memory) -> None:
+        """Put a task that could begin then aside until there is more room."""
+        self.held[index] = when, memory
 
-    def retry(self) -> None:
-        for when, index in self.held:
-            heappush(self.later, (0.0 if when == inf else when, index))
-        self.held.clear()
+    def retry(self, memories: set[Memory]) -> None:
+        """Look again at those that wait for some memories."""
+        if self.held and memories:
+            for index in [index for index, (_, memory) in self.held.items() if memory in memories]:
+                self.release(index)
+
+    def release(self, index: int) -> None:
+        """Look again at one, if it waits."""
+        if index in self.held:
+            heappush(self.later, (self.held.pop(index)[0], index))
 
 
 def _dependences(tasks: Sequence[Task]) -> list[dict[int, bool]]:
@@ -150,62 +178,3 @@ def _dependences(tasks: Sequence[Task]) -> list[dict[int, bool]]:
 
 def _share(one: Box | None, other: Box | None) -> bool:
     return one is None or other is None or one.overlaps(other)
-
-
-class _Memory:
-    """When there is room for a task's new buffers, as earlier ones are let go."""
-
-    def __init__(self, config: NpuConfig, share: float, tasks: Sequence[Task]) -> None:
-        self._users: dict[Buffer, int] = defaultdict(int)
-        for task in tasks:
-            for buffer in {operand.buffer for operand in task.operands}:
-                self._users[buffer] += 1
-        self._size = {memory: share * prod(bank_depth(config, memory)) for memory in Memory}
-        self._free = dict(self._size)
-        self._depths = {memory: bank_depth(config, memory)[1] for memory in Memory}
-        self._released: dict[Memory, list[tuple[float, int]]] = {memory: [] for memory in Memory}
-        self._held: set[Buffer] = set()
-
-    def _needed(self, task: Task) -> dict[Memory, int]:
-        needed: dict[Memory, int] = defaultdict(int)
-        for buffer in {operand.buffer for operand in task.operands} - self._held:
-            needed[buffer.memory] += self._words(buffer)
-        return needed
-
-    def _words(self, buffer: Buffer) -> int:
-        """Words that nothing else has room in: a whole bank, where a buffer takes more than half of it."""
-        depth = self._depths[buffer.memory]
-        return depth if 2 * buffer.words > depth else buffer.words
-
-    def when(self, task: Task, reserved: float) -> float:
-        """From when on the task's new buffers leave that share of each memory free; infinity if it is not known."""
-        start = 0.0
-        for memory, words in self._needed(task).items():
-            left = self._free[memory] - words - reserved * self._size[memory]
-            for when, more in sorted(self._released[memory]):
-                if left >= 0:
-                    break
-                left, start = left + more, max(start, when)
-            if left < 0:
-                return inf
-        return start
-
-    def take(self, task: Task) -> float:
-        """The first cycle in which the buffers fit that the task is the first to use."""
-        start = 0.0
-        for memory, words in self._needed(task).items():
-            self._free[memory] -= words
-            released = self._released[memory]
-            while self._free[memory] < 0 and released:
-                when, more = heappop(released)
-                self._free[memory] += more
-                start = max(start, when)
-        self._held.update(operand.buffer for operand in task.operands)
-        return start
-
-    def release(self, task: Task, end: float) -> None:
-        """Let go what the task was the last to use."""
-        for buffer in {operand.buffer for operand in task.operands}:
-            self._users[buffer] -= 1
-            if not self._users[buffer]:
-                heappush(self._released[buffer.memory], (end, self._words(buffer)))

@@ -20,6 +20,7 @@ from npukit.compiler.pass_base import Pass
 from npukit.compiler.schedule import SCHEDULERS, Builder
 from npukit.compiler.schedule.attention import schedule_attention
 from npukit.compiler.schedule.conv import convolution_steps, schedule_convolution
+from npukit.compiler.schedule.in_parts import to_compute_in_parts
 from npukit.compiler.schedule.rearrange import rearrange_steps
 from npukit.compiler.schedule.residency import choose_residents
 from npukit.compiler.schedule.strips import Chain, plan_chain, schedule_chain
@@ -64,7 +65,7 @@ class SchedulePass(Pass[Graph, Plan]):
         total = config.act_depth * config.act_banks
         room = [min(self.resident * total, _MOST * total - (unit.chain.words if unit.chain else 0)) for unit in units]
         residents = choose_residents(config, graph, room)
-        whole = Builder(self.cost, graph, self.keep, residents, self.tilings)
+        whole = Builder(self.cost, graph, self.keep, residents, self.tilings, to_compute_in_parts(graph))
         postponed = _for_attention(graph, units) - {unit.last for unit in units if unit.result(graph) in residents}
         for unit in units:
             layer = graph.operations[unit.first]

@@ -1,7 +1,7 @@
 """Collects tasks in program order, and keeps loaded buffers for those that want them again."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
@@ -141,17 +141,20 @@ class Builder:
 
     `cost` says which tiles are best. `keep` is the share of each memory that may hold buffers kept for later use; what
     does not fit is loaded again. `residents`: tensors that stay on chip, which are neither stored nor loaded.
-    `tilings`: of convolutions for which somebody knows better than the estimate.
+    `tilings`: of convolutions for which somebody knows better than the estimate. `in_parts`: numbers of the operations
+    whose neighbours wait for places, see `to_compute_in_parts`.
     """
 
     def __init__(
         self, cost: CostModel, graph: Graph, keep: float, residents: Mapping[str, Resident],
-        tilings: Mapping[ConvShape, ConvTiling],
+        tilings: Mapping[ConvShape, ConvTiling], in_parts: Collection[int] = (),
     ) -> None:  # fmt: skip
         self.config = config = cost.config
         self._cost = cost
         self.residents = residents
-        self._tilings = dict(tilings)
+        self._tilings = tilings
+        self._chosen: dict[tuple[ConvShape, bool], ConvTiling] = {}
+        self._in_parts = in_parts
         self._begun: set[Buffer] = set()
         self.graph = graph
         self._channels: dict[tuple[str, tuple[int, ...] | None], list[NDArray]] = {}
@@ -172,6 +175,11 @@ class Builder:
         other = copy(self)
         other._number = number
         return other
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the operation's neighbours wait for places of it."""
+        return self._number in self._in_parts
 
     def postpone(self, result: str, steps: Iterator[None]) -> None:
         """Emit an operation's tasks not before what they store is loaded; `steps` emit them."""
@@ -196,9 +204,12 @@ class Builder:
 
     def tiling(self, shape: ConvShape) -> ConvTiling:
         """How to cut a convolution. Raises CompileError where nothing fits."""
-        if shape not in self._tilings:
-            self._tilings[shape] = choose_tiling(shape, self._cost.convolution(shape).in_program)
-        return self._tilings[shape]
+        if shape in self._tilings:
+            return self._tilings[shape]
+        key = shape, self.in_parts
+        if key not in self._chosen:
+            self._chosen[key] = choose_tiling(shape, self._cost.convolution(shape).in_program, self.in_parts)
+        return self._chosen[key]
 
     def resident(self, memory: Memory, key: Hashable, words: int, label: str, fill: Callable[[Buffer], None]) -> Buffer:
         """The buffer with those contents: one that is still there, or a new one that `fill` loads."""

@@ -20,10 +20,13 @@ from npukit.compiler.limits import MAX_COLUMNS
 from npukit.compiler.schedule.builder import Builder, Region
 from npukit.compiler.schedule.turning import turn_steps
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
-from npukit.compiler.tiling import elementwise_words
+from npukit.compiler.tiling import elementwise_words, parts
 from npukit.isa.instructions import Matrix, Memory, Operation, Vector
 
 __all__ = ["rearrange_steps", "schedule_rearrange"]
+
+_PARTS = 4
+"""A tile of so many times the array's rows keeps it at work, where others wait for the places."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,8 @@ class _Rearrangement:
         self.x = x.seen_as(x.storage, (1, x.order[1], 1, self._places(x.order)))
         self.y = y.seen_as(y.storage, (1, y.order[1], 1, self.count))
         self.most = min(elementwise_words(config), config.acc_depth, MAX_COLUMNS)
+        if builder.in_parts:
+            self.most = min(self.most, _PARTS * self.size)
         self.loops = sorted((loop for loop in loops if not loop.to_channel), key=lambda loop: -loop.target)
         channel = np.arange(y.order[1])
         self.channels, self.shifts = np.zeros_like(channel), np.zeros_like(channel)
@@ -155,10 +160,9 @@ class _Rearrangement:
         *outer, cut = self.loops[:inner]
         step = max(1, most // words)
         for places in product(*(range(loop.size) for loop in outer)):
-            for first in range(0, cut.size, step):
-                count = min(step, cut.size - first)
+            for first, last in parts(cut.size, step):
                 at = [*zip(outer, places, strict=True), (cut, first)]
-                yield self._tile(at, [replace(cut, size=count), *within], count * words)
+                yield self._tile(at, [replace(cut, size=last - first), *within], (last - first) * words)
 
     def _tile(self, at: Sequence[tuple[Loop, int]], within: Sequence[Loop], words: int) -> _Tile:
         return _Tile(
