@@ -48,10 +48,12 @@ class Banks:
 
     Attributes:
         place: bank and first word of each buffer that has begun.
+        past: a cycle before which no task begins any more.
     """
 
     def __init__(self, config: NpuConfig, tasks: Sequence[Task], ahead: int) -> None:
         self.place: dict[Buffer, tuple[int, int]] = {}
+        self.past = 0.0
         self._users: dict[Buffer, int] = defaultdict(int)
         self._first: dict[Buffer, int] = {}
         last: dict[Buffer, int] = {}
@@ -234,7 +236,7 @@ class Banks:
         return found
 
     def _carve(self, memory: Memory, bank: int, new: _Stretch) -> None:
-        """Put a stretch in its place; what it covers is cut back."""
+        """Put a stretch in its place; what it covers is cut back, and what has been free for long is one stretch."""
         found: list[_Stretch] = []
         for one in self._banks[memory][bank]:
             if one.high <= new.low or one.low >= new.high:
@@ -246,7 +248,13 @@ class Banks:
                 found.append(new)
             if one.high > new.high:
                 found.append(one._replace(low=new.high))
-        self._banks[memory][bank] = found
+        merged: list[_Stretch] = []
+        for one in found:
+            if merged and merged[-1].free <= self.past and one.free <= self.past:
+                low, _, free = merged.pop()
+                one = _Stretch(low, one.high, max(free, one.free))
+            merged.append(one)
+        self._banks[memory][bank] = merged
 
 
 def _free(stretches: Sequence[_Stretch], at: float | None) -> list[tuple[int, int]]:

@@ -81,6 +81,7 @@ def list_schedule(
         stuck = False
         end = start + cycles(task, banks.place)
         clock[engine] = end
+        banks.past = min(clock.values())
         begun[index] = True
         order.append((start, index))
         more = banks.end(task, end, end + latency[engine])

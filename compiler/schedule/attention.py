@@ -53,7 +53,7 @@ def attention_around(config: NpuConfig, graph: Graph, softmax: int) -> tuple[int
         if sources.count(name) > 1:
             return None
     # what else they read must be there before the first of them
-    if layer.output in others or any(made.get(one, -1) >= numbers[0] for one in others):
+    if any(made.get(one, -1) >= numbers[0] for one in others):
         return None
     return tuple(numbers) if _same_places(config, graph, numbers) else None
 

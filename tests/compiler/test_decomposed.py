@@ -162,3 +162,27 @@ def test_what_is_no_normalisation() -> None:
     shown = Steps((2, 9, 20)).normalised()
     shown.outputs.append(next(node.output[0] for node in shown.nodes if node.op_type == "Sqrt"))
     assert Normalization not in operations(shown.model())
+
+
+@pytest.mark.parametrize("step", ["Sub", "Pow", "ReduceMean"])
+def test_steps_that_others_read_stay(step: str) -> None:
+    """One of the steps' results is an output: each step is what the model says."""
+    shape = (2, 5, 16)
+    steps = Steps(shape).normalised()
+    steps.outputs.append(next(node.output[0] for node in steps.nodes if node.op_type == step))
+    assert Normalization not in operations(steps.model())
+    agree(steps.model(), shape)
+
+
+def test_the_mean_of_something_else() -> None:
+    """x - mean(2 x) has squares, and a root of their mean, and is no distance from its own mean."""
+    shape = (2, 5, 16)
+    steps = Steps(shape)
+    base = steps.node("Sub", "x", steps.mean(steps.node("Add", "x", "x")))
+    squares = steps.node("Mul", base, base)
+    variance = steps.node("Add", steps.mean(squares), steps.constant(1e-3))
+    steps.node("Div", base, steps.node("Sqrt", variance), output="y")
+    model = steps.model()
+    found = [one for graph in compile_model(model, CONFIG, stop_after="lower").graphs for one in graph.operations]
+    assert [one.centred for one in found if isinstance(one, Normalization)] == [False]
+    agree(model, shape)

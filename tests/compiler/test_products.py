@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from npukit.compiler.pipeline import check_model
+from npukit.compiler.ir.operations import MatrixProduct
+from npukit.compiler.pipeline import check_model, compile_model
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.instructions import Memory, Operation, Vector
 from onnx import TensorProto, helper, numpy_helper
@@ -249,3 +250,12 @@ def test_gemm_of_activations_that_stays(graphs, change: dict[str, Any], reason: 
     graph.output(graph.quantize(graph.node("Gemm", names, **change), 0.1, 5))
     reasons = check_model(graph.model(), PRESETS["int8-8x8"]).partition.reasons
     assert any(one.op == "Gemm" and reason in one.reason for one in reasons), reasons
+
+
+def test_a_transposed_side_of_a_gemm_is_not_moved(graphs) -> None:
+    """Its words are turned around on their way to the array, as a key's are."""
+    graph = graphs.Graph(seed=1)
+    names = [graph.dequantize(graph.input(shape)) for shape in ((20, 24), (30, 24))]
+    graph.output(graph.quantize(graph.node("Gemm", names, transB=1), 0.1, 5))
+    (made,) = compile_model(graph.model(), PRESETS["int8-8x8"], stop_after="fuse").graphs
+    assert [type(one) for one in made.operations] == [MatrixProduct]

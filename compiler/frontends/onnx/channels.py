@@ -105,6 +105,10 @@ def _wanted(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
         for value in (*[*_activations(node)][:1], *node.outputs[:1]):
             if len(_shape(value)) >= 3:
                 yield value, 1
+    elif node.op_type == "Attention":
+        for value in (*_activations(node), *node.outputs[:1]):
+            if _shape(value):
+                yield value, len(_shape(value)) - 1
     elif node.op_type in _OF_ROWS or node.op_type in NORMALIZING:
         for value in (*[*_activations(node)][:1], *node.outputs[:1]):
             if _shape(value):

@@ -6,6 +6,7 @@ import onnx_ir as ir
 from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.channels import NORMALIZING
 from npukit.compiler.frontends.onnx.functions import ADDED, DYNAMIC
+from npukit.compiler.frontends.onnx.operators.attention import match_attention
 from npukit.compiler.frontends.onnx.operators.base import Context, Match, used_values
 from npukit.compiler.frontends.onnx.operators.binary import match_add, match_limits, match_mul
 from npukit.compiler.frontends.onnx.operators.conv import (
@@ -55,6 +56,7 @@ MATCHERS: dict[str, Callable[[Context, ir.Node], Match]] = {
     "Slice": match_slice,
     "Split": match_split,
     "Softmax": match_softmax,
+    "Attention": match_attention,
     **dict.fromkeys(NORMALIZING, match_normalization),
     "Resize": match_resize,
     "Upsample": match_resize,

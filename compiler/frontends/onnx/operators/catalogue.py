@@ -123,9 +123,16 @@ def _reasons(function: Callable, module: ModuleType, seen: set[Callable]) -> Ite
                 continue
             if inspect.isfunction(called) and _module(called) in _MODULES:
                 yield from _reasons(called, _module(called), seen)
+        elif made is not None and _is_own_class(made, module):
+            yield from _reasons(made, module, seen)
         elif is_problem and isinstance(node, ast.Return) and isinstance(node.value, (ast.JoinedStr, ast.Constant)):
             if node.value is not None and _text(node.value, module):
                 yield _text(node.value, module)
+
+
+def _is_own_class(made: object, module: ModuleType) -> bool:
+    """Whether something is a class that a matcher's module keeps for itself, with checks in its methods."""
+    return inspect.isclass(made) and made.__module__ == module.__name__ and made.__name__.startswith("_")
 
 
 def _text(node: ast.expr, module: ModuleType) -> str:

@@ -102,9 +102,10 @@ def _attention(node: ir.Node) -> int:
         inner, columns = _shape(_input(node, 1), 2)
         rows = prod(query[:-1])
         return rows * inner * columns + 2 * rows * query[-2] * (columns // 3)
-    key, value = _shape(_input(node, 1)), _shape(_input(node, 2))
+    key = _shape(_input(node, 1))
     heads = 1 if len(query) == 3 else query[1]
-    return query[0] * heads * query[-2] * key[-2] * (query[-1] + value[-1])
+    made = _shape(node.outputs[0])  # by all heads, which may share values
+    return query[0] * heads * query[-2] * key[-2] * (query[-1] + made[-1])
 
 
 def _inside(node: ir.Node) -> int:
