@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
+from npukit.compiler.frontends.onnx.operators.attention import match_attention
+from npukit.compiler.frontends.onnx.operators.base import Context, Refused
 from npukit.compiler.ir.operations import MatrixProduct, Softmax
 from npukit.compiler.pipeline import check_model, compile_model
 from npukit.isa.config import PRESETS
@@ -119,6 +122,16 @@ def test_what_stays(change: str, reason: str) -> None:
         model.outputs += ["", "", "scores"]
     reasons = [one.reason for one in check_model(model.model(), CONFIG).partition.reasons]
     assert any(reason in one for one in reasons), reasons
+
+
+def test_an_attribute_that_nobody_knows() -> None:
+    """Later operator sets have windows; what is not understood is not computed."""
+    model = Model(2, 4, (2, 2)).model()
+    model.graph.node[0].attribute.append(helper.make_attribute("window", 3))
+    node = ir.from_proto(model).graph[0]
+    context = Context(CONFIG, {}, frozenset({"y"}), {"": 99})
+    with pytest.raises(Refused, match="its attribute window is not supported"):
+        match_attention(context, node)
 
 
 def test_in_int8_it_stays() -> None:

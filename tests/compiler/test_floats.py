@@ -203,7 +203,10 @@ def test_what_stays(graphs) -> None:
     for op, problem in (
         ("Sin", "256 straight lines do not come near it: the nearest ones are too far away at "),
         ("Exp", "256 straight lines do not come near it: it is inf at 89"),
-        ("LpNormalization", "operator LpNormalization is not supported in bf16; supported are Add, Attention, AveragePool"),
+        (
+            "LpNormalization",
+            "operator LpNormalization is not supported in bf16; supported are Add, Attention, AveragePool",
+        ),
     ):
         made = Floats(graphs)
         y = made.conv(made.input(1, 4, 8, 8), 6)

@@ -36,8 +36,12 @@ __all__ = ["match_attention"]
 
 _LOWEST = float(widen(np.array(0xFF7F, np.uint16)))
 """The lowest finite bfloat16: what is masked has a probability of 0 with it, and a row of nothing else is no NaN."""
-_ABSENT = {4: "past_key", 5: "past_value", 6: "nonpad_kv_seqlen"}
-"""Inputs that are not supported, by position."""
+_CACHE = ("past_key", "past_value", "nonpad_kv_seqlen")
+"""Inputs behind the mask."""
+_ATTRIBUTES = frozenset(
+    "is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision".split()
+)
+"""Those of operator sets 23 and 24; later ones have more, as of windows, and would be computed wrongly without them."""
 
 
 def match_attention(context: Context, node: ir.Node) -> Match:
@@ -47,9 +51,12 @@ def match_attention(context: Context, node: ir.Node) -> Match:
         raise Refused(
             "ONNX Runtime computes it in float; in int8 its products and its softmax run as nodes of their own"
         )
-    inputs = [*node.inputs, *[None] * 7]
-    for position, name in _ABSENT.items():
-        if inputs[position] is not None:
+    for attribute in node.attributes:
+        if attribute not in _ATTRIBUTES:
+            raise Refused(f"its attribute {attribute} is not supported")
+    for position, value in enumerate(node.inputs[4:]):
+        if value is not None:
+            name = _CACHE[position] if position < len(_CACHE) else value.name
             raise Refused(f"it reads {name}, and attention without a cache is supported")
     for value in node.outputs[1:]:
         if value.name and (value.name in context.graph_outputs or [*value.uses()]):
@@ -57,7 +64,7 @@ def match_attention(context: Context, node: ir.Node) -> Match:
     softcap = node.attributes.get_float("softcap", 0.0)
     if softcap:
         raise Refused(f"softcap is {softcap}; 0 is supported")
-    return _Attention(context, node).match(inputs[3])
+    return _Attention(context, node).match(node.inputs[3] if len(node.inputs) > 3 else None)
 
 
 @dataclass(frozen=True)
