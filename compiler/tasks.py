@@ -8,7 +8,7 @@ from npukit.compiler.ir.graph import Graph
 from npukit.isa.instructions import Engine, Instruction, Memory
 from numpy.typing import NDArray
 
-__all__ = ["Allocation", "Box", "Buffer", "CaptureBox", "DramUse", "Operand", "Plan", "Task"]
+__all__ = ["Allocation", "Box", "Buffer", "CaptureBox", "DramUse", "Operand", "Places", "Plan", "Task"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,6 +18,10 @@ class Buffer:
     memory: Memory
     words: int
     label: str
+
+
+Places = Mapping[Buffer, tuple[int, int]]
+"""Bank and first word of buffers."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +106,13 @@ class Task:
 class Plan:
     """A graph's tasks in program order, and the constants that they load (in PAR or WGT words, as bytes).
 
-    place: bank and first word of each buffer, where their places are known already.
+    place: of each buffer, where places are known already.
     """
 
     graph: Graph
     tasks: list[Task] = field(default_factory=list)
     constants: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
-    place: Mapping[Buffer, tuple[int, int]] | None = None
+    place: Places | None = None
 
 
 @dataclass

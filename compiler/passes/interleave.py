@@ -7,7 +7,6 @@ move, across tiles and layers, as far as memory allows.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import prod
@@ -15,7 +14,7 @@ from math import prod
 from npukit.compiler.cost import CostModel
 from npukit.compiler.pass_base import Pass
 from npukit.compiler.passes.list_scheduling import list_schedule
-from npukit.compiler.tasks import Box, Buffer, Plan, Task
+from npukit.compiler.tasks import Box, Buffer, Places, Plan, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Engine, Memory, Vector
 from npukit.isa.timing import Timing
@@ -90,7 +89,7 @@ class InterleavePass(Pass[Plan, Plan]):
         tasks = [task for _, _, task in sorted(found, key=lambda one: one[:2])]
         return Plan(plan.graph, tasks, plan.constants)
 
-    def _cycles(self, task: Task, place: Mapping[Buffer, tuple[int, int]]) -> float:
+    def _cycles(self, task: Task, place: Places) -> float:
         instruction = task.instruction
         if isinstance(instruction, Vector) and instruction.has_two_sources:
             a, b = (operand.buffer for operand in task.operands[:2])

@@ -14,13 +14,11 @@ from math import inf
 
 from npukit.compiler.passes.allocate import DoesNotFit
 from npukit.compiler.passes.banks import Banks
-from npukit.compiler.tasks import Box, Buffer, Operand, Task
+from npukit.compiler.tasks import Box, Buffer, Operand, Places, Task
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import Engine, Memory
 
 __all__ = ["list_schedule"]
-
-Places = Mapping[Buffer, tuple[int, int]]
 
 
 def list_schedule(

@@ -134,6 +134,26 @@ def test_an_attribute_that_nobody_knows() -> None:
         match_attention(context, node)
 
 
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("heads", [(2, 2), (4, 2)], ids=str)
+@pytest.mark.parametrize("shape", ["a row more", "three heads", "a batch more", "a key less"])
+def test_a_mask_that_does_not_repeat(shape: str, heads: tuple[int, int], computed: bool) -> None:
+    model = Model(7, 4, heads)
+    batch, rows, keys = model.batch, model.rows, model.keys
+    sizes = {
+        "a row more": (rows + 1, keys), "three heads": (batch, 3, rows, keys),
+        "a batch more": (batch + 1, 1, rows, keys), "a key less": (rows, keys - 1),
+    }[shape]  # fmt: skip
+    mask = np.zeros(sizes, np.float32)
+    model.inputs.append("mask")
+    if computed:
+        model.values["mask"] = mask
+    else:
+        model.constants.append(numpy_helper.from_array(mask, "mask"))
+    (reason,) = check_model(model.model(), CONFIG).partition.reasons
+    assert reason.reason.startswith(f"attn_mask is {[*sizes]}, and scores are"), reason
+
+
 def test_in_int8_it_stays() -> None:
     reasons = check_model(Model(2, 4, (2, 2)).model(), PRESETS["int8-8x8"]).partition.reasons
     assert any("ONNX Runtime computes it in float" in one.reason for one in reasons), reasons

@@ -9,7 +9,6 @@ from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.operators.base import (
     Context,
     Match,
-    Produced,
     match_of_several,
     produced,
     source,
@@ -101,6 +100,11 @@ class _Side:
         """Whether heads come before rows."""
         return len(self.tensor.shape) == 4
 
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The permutation of `sizes` that puts heads before rows; it is its own inverse."""
+        return (0, 1, 2, 3) if self.apart else (0, 2, 1, 3)
+
 
 class _Attention:
     def __init__(self, context: Context, node: ir.Node) -> None:
@@ -177,7 +181,7 @@ class _Attention:
     def _rearranged(self, what: str, side: _Side, shape: tuple[int, ...], axis: int | None = None) -> Tensor:
         """A side as matrices of heads; of `axis`, words hold what lies along it."""
         found = self._made(what, shape, axis)
-        order = (0, 1, 2, 3) if side.apart else (0, 2, 1, 3)
+        order = side.order
         if found.channel_axis != len(shape) - 1:
             order = (*order[:2], order[3], order[2])
         self._operations.append(
@@ -214,24 +218,31 @@ class _Attention:
                 data = np.where(data, 0, _LOWEST)
             elif data.dtype != np.float32:
                 raise Refused(f"attn_mask is {data.dtype}; float32 and bool are supported")
-            found = np.maximum(data.astype(np.float32), _LOWEST).reshape(self._mask_shape(data.shape, keys))
+            found = np.maximum(data.astype(np.float32), _LOWEST).reshape(self._mask_shape(data.shape))
         if self._node.attributes.get_int("is_causal", 0):
             later = np.where(np.tri(rows, keys, dtype=bool), 0, _LOWEST).astype(np.float32)
             found = later if found is None else np.maximum(np.where(later < 0, later, found), _LOWEST)
         return found
 
-    def _mask_shape(self, shape: tuple[int, ...], keys: int) -> tuple[int, ...]:
+    def _mask_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """A mask's shape, with the dimensions of the scores."""
-        if len(shape) > 4 or len(shape) < 2 or shape[-1] != keys:
-            raise Refused(f"attn_mask is {list(shape)}; its last dimension must be the {keys} keys")
-        batch, heads, *rest = (1,) * (4 - len(shape)) + tuple(shape)
+        query, key, _ = self._sides
+        scores = query.batch, query.heads, query.rows, key.rows
+        aligned = (1,) * (4 - len(shape)) + tuple(shape)
+        repeats = len(aligned) == 4 and all(size in (1, wanted) for size, wanted in zip(aligned, scores, strict=True))
+        if not repeats or len(shape) < 2 or shape[-1] != key.rows:
+            raise Refused(
+                f"attn_mask is {list(shape)}, and scores are {list(scores)}; it must have their last dimension, and may "
+                "repeat along others"
+            )
+        batch, heads, *rest = aligned
         if len(self._lead) == 2:
-            return batch, heads, *rest
+            return aligned
         return batch, *((1, 1) if heads == 1 else self._lead[1:]), *rest
 
     def _seen_mask(self, given: Tensor) -> Tensor:
         """A mask that is computed, with the dimensions of the scores."""
-        shape = self._mask_shape(given.shape, self._sides[1].rows)
+        shape = self._mask_shape(given.shape)
         if shape == given.shape:
             return given
         found = self._made("mask of heads", shape)
@@ -244,7 +255,7 @@ class _Attention:
     def _leave(self, weights: Tensor, values: Tensor) -> None:
         """The second product, in the order that the node's result has."""
         query, _, value = self._sides
-        result: Produced = self._result
+        result = self._result
         shape = (*self._lead, query.rows, value.numbers)
         if query.apart and len(self._lead) == 2 and result.tensor.channel_axis == len(shape) - 1:
             self._operations.append(
@@ -253,9 +264,8 @@ class _Attention:
             return
         mixed = self._product("context", weights, values, shape)
         sizes = query.batch, query.heads, query.rows, value.numbers
-        order = (0, 1, 2, 3) if query.apart else (0, 2, 1, 3)
         self._operations.append(
             Rearrange(
-                output=result.tensor.name, sources=self._sources, input=mixed.name, sizes=sizes, permutation=order
+                output=result.tensor.name, sources=self._sources, input=mixed.name, sizes=sizes, permutation=query.order
             )
         )
