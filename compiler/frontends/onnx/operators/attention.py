@@ -232,8 +232,8 @@ class _Attention:
         repeats = len(aligned) == 4 and all(size in (1, wanted) for size, wanted in zip(aligned, scores, strict=True))
         if not repeats or len(shape) < 2 or shape[-1] != key.rows:
             raise Refused(
-                f"attn_mask is {list(shape)}, and scores are {list(scores)}; it must have their last dimension, and may "
-                "repeat along others"
+                f"attn_mask is {list(shape)}, and scores are {list(scores)}; it must have their last dimension, "
+                "and may repeat along others"
             )
         batch, heads, *rest = aligned
         if len(self._lead) == 2:
