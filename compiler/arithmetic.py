@@ -93,7 +93,7 @@ def ratio(above: Iterable[NDArray | float], below: Iterable[float]) -> NDArray[n
         found = np.asarray(top / bottom)
     wrong = found[~(np.isfinite(found) & (found >= np.finfo(np.float32).tiny))].reshape(-1)
     if wrong.size:
-        raise Refused(f"its scales make the factor {wrong[0]:g}, which is not a normal fp32 number")
+        raise Refused(f"its scales make the factor {wrong[0]:g}, which is no positive, normal fp32 number")
     return found
 
 
@@ -185,18 +185,24 @@ def product_multiplier(graph: Graph, operation: MatrixProduct) -> NDArray[np.flo
         Refused: for scales that make no multiplier.
     """
     a, b, y = (graph.tensor(name) for name in (operation.left, operation.right, operation.output))
-    return ratio((a.scale, b.scale), (y.scale,))
+    return ratio((operation.alpha, a.scale, b.scale), (y.scale,))
 
 
 def product_parameters(graph: Graph, operation: MatrixProduct, lanes: int) -> list[NDArray]:
-    """What REQUANTIZE reads for every channel block: the product of both zero points, of which the sums have one too
-    many for each number that is added up, and the multiplier; for floats a bias of 0."""
+    """What REQUANTIZE reads, [blocks, lanes] each: the bias, in which the product of both zero points is, of which the
+    sums have one too many for each number that is added up, and the multiplier; for floats the bias alone. Where there
+    is no bias, all blocks have the same: the one that is given."""
     a, b = graph.tensor(operation.left), graph.tensor(operation.right)
+    given = np.zeros(1) if operation.bias is None else graph.constants[operation.bias].data
+    blocks = -(-given.size // lanes)
     if a.format.floating:
-        return [np.zeros((1, lanes), np.float32)]
-    excess = np.array(a.shape[-1] * zero_point(a) * zero_point(b)).astype(np.uint32, casting="unsafe")
-    bias = np.full((1, lanes), excess, np.uint32)
-    return [bias, np.full((1, lanes), product_multiplier(graph, operation), np.float32)]
+        bias = np.zeros(blocks * lanes, np.float32)
+        bias[: given.size] = given
+        return [bias.reshape(blocks, lanes)]
+    whole = np.full(blocks * lanes, a.shape[-1] * zero_point(a) * zero_point(b), np.int64)
+    whole[: given.size] += given.astype(np.int64)
+    folded = whole.astype(np.uint32, casting="unsafe").reshape(blocks, lanes)
+    return [folded, np.full((blocks, lanes), product_multiplier(graph, operation), np.float32)]
 
 
 # ---- softmax

@@ -182,6 +182,8 @@ def _matrix_product(config: NpuConfig, graph: Graph, operation: MatrixProduct) -
     left, right = graph.tensor(operation.left), graph.tensor(operation.right)
     if not left.format.floating:
         product_multiplier(graph, operation)
+    elif operation.alpha != 1.0:
+        raise Refused(f"alpha is {operation.alpha}; 1 is supported in bf16")
     if right.channel_axis == len(right.shape) - 1:
         return
     if not config.transpose:

@@ -315,6 +315,8 @@ def _matrix_product(
         for inner in range(block, min(a.shape[-1], block + config.array)):
             column = add(column, weigh(a[..., :, inner, None], b[..., None, inner, :]))
         total = add(total, column)
+    if operation.bias is not None:
+        total = add(total, graph.constants[operation.bias].data)
     batch, channels, height, width = shape
     return _limited(total, operation.limits).reshape(batch, height, width, channels).transpose(0, 3, 1, 2)
 

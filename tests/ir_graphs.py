@@ -208,7 +208,8 @@ class _Maker:
         if self.random.random() < 0.5:
             right = self.tensors[right.name] = replace(right, channel_axis=0)
         result = self._activation((rows, columns))
-        self._add(MatrixProduct, result, left=left.name, right=right.name, **self._rounded())
+        bias = self._bias(columns)
+        self._add(MatrixProduct, result, left=left.name, right=right.name, bias=bias, **self._rounded())
         return [left, right]
 
     def _elementwise(self, x: Tensor) -> None:

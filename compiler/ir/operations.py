@@ -252,12 +252,16 @@ class MatrixProduct(_Rounded):
     Attributes:
         left: [..., rows, inner].
         right: [..., inner, columns]; dimensions before the last two repeat as ONNX's MatMul repeats them.
+        bias: [columns], in units of both scales' product, or None.
+        alpha: a factor of the products.
     """
 
     mnemonic = "matrix_product"
 
     left: str = operand()
     right: str = operand()
+    bias: str | None = operand(optional=True)
+    alpha: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

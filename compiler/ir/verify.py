@@ -215,12 +215,18 @@ def _weights(
         _check(
             quantization is not None and quantization.axis in (None, axis), f"the scales of {name} are along an axis"
         )
-    if bias is not None:
-        _check(bias in graph.constants, f"its bias {bias} is no constant")
-        term = graph.tensor(bias)
-        wanted = FLOAT32 if x.format.floating else INT32
-        _check(term.format is wanted and term.shape == (outputs,), f"its bias {bias} is {term.format.name}{term.shape}")
+    _bias(graph, x, bias, outputs)
     return weights
+
+
+def _bias(graph: Graph, x: Tensor, bias: str | None, outputs: int) -> None:
+    """A constant for each output, if any, in units of the products."""
+    if bias is None:
+        return
+    _check(bias in graph.constants, f"its bias {bias} is no constant")
+    term = graph.tensor(bias)
+    wanted = FLOAT32 if x.format.floating else INT32
+    _check(term.format is wanted and term.shape == (outputs,), f"its bias {bias} is {term.format.name}{term.shape}")
 
 
 def _convolution(graph: Graph, operation: Convolution) -> None:
@@ -300,6 +306,7 @@ def _matrix_product(graph: Graph, operation: MatrixProduct) -> None:
     except ValueError:
         found = ()
     _check(found == y.shape, f"{list(a.shape)} times {list(b.shape)} make no {list(y.shape)}")
+    _bias(graph, a, operation.bias, y.shape[-1])
     axes = (a.channel_axis - len(a.shape), y.channel_axis - len(y.shape), b.channel_axis - len(b.shape))
     _check(axes in ((-1, -1, -1), (-1, -1, -2)), f"its words hold what lies along the axes {list(axes)}")
 

@@ -68,10 +68,8 @@ class Product:
         self.most_rows = min(self.rows, sums, MAX_COLUMNS, bank // 2)
         room = bank // max(self.most_rows, size), config.wgt_depth // (4 * size)
         self._chunk = max(1, min(self._steps, MAX_CHANNELS, *room))
-        self._parameters = builder.parameters(
-            f"{layer.node} product", Operation.REQUANTIZE, requantize_descriptor(builder.graph, layer),
-            product_parameters(builder.graph, layer, size),
-        )  # fmt: skip
+        self._words = product_parameters(builder.graph, layer, size)
+        self._for_all = None if layer.bias is not None else self._load_parameters(f"{layer.node} product", self._words)
 
     def some_rows(self, index: int, rows: _Range, left: Placed | None = None, out: Placed | None = None) -> None:
         """Emit the tasks of some rows of a matrix, a block of columns after the other.
@@ -137,9 +135,22 @@ class Product:
             operation=Operation.REQUANTIZE, width=count, a_memory=Memory.ACC, a_stride_x=1, out_stride_x=1
         )
         capture = builder.capture(layer.output, 0, block, 0, index * self.rows + rows[0])
-        builder.vector(requantise, (Operand("a", sums),), where.operand("out", write=True), self._parameters, capture)
+        builder.vector(
+            requantise, (Operand("a", sums),), where.operand("out", write=True), self._parameters(block), capture
+        )
         if out is None:
             builder.store_result(part, where)
+
+    def _parameters(self, block: int) -> Buffer:
+        """REQUANTIZE's of a block of columns."""
+        if self._for_all is not None:
+            return self._for_all
+        words = [one[block : block + 1] for one in self._words]
+        return self._load_parameters(f"{self._layer.node} product {block}", words)
+
+    def _load_parameters(self, name: str, words: list[NDArray]) -> Buffer:
+        descriptor = requantize_descriptor(self._builder.graph, self._layer)
+        return self._builder.parameters(name, Operation.REQUANTIZE, descriptor, words)
 
     def _same_for_rows(self, count: int) -> bool:
         """Whether what the left side's zero point adds is made once for so many rows, which pays from a tile's on."""

@@ -11,6 +11,7 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import operations_of
 from npukit.isa.instructions import (
     ENGINES,
+    REDUCTION_OPERATIONS,
     TWO_SOURCE_OPERATIONS,
     WINDOW_OPERATIONS,
     Engine,
@@ -86,9 +87,11 @@ def _ways(config: NpuConfig, kind: type[Instruction], context: tuple[tuple[str, 
             continue
         if any(given.get(name, value) != value for name, value in properties.items()):
             continue
+        # each word of the result is another one
+        counts = ("blocks",) if operation in REDUCTION_OPERATIONS else ("blocks", "height", "width")
         for pair in vector_memories(config, operation):
-            if max(given.get(name, 1) for name in ("blocks", "height", "width")) > bank_depth(config, pair[1])[1]:
-                continue  # each word of the result is another one
+            if max(given.get(name, 1) for name in counts) > bank_depth(config, pair[1])[1]:
+                continue
             if given.get("a_memory", pair[0]) == pair[0] and given.get("out_memory", pair[1]) == pair[1]:
                 found.add(_vector_ports(operation, pair))
     return frozenset(found)
@@ -106,6 +109,7 @@ def excluded(config: NpuConfig, point: Point, engine: Engine) -> str | None:
     context = (*point.context, (point.field, point.value))
     mine = _ways(config, point.kind, context)
     theirs = _ways(config, kinds.get(engine, Instruction), ())
+    assert mine and theirs, (point, engine)
     shared = [
         {memory for memory, written in one & other if written and memory in alone}
         for one, other in product(mine, theirs)

@@ -31,7 +31,7 @@ from npukit.sim.addressing import Operand, bank_depth, dram_operand, operands
 from npukit.sim.timing import Schedule
 from npukit.verify.concurrency import engines_meanwhile, excluded, flow_items, flow_points, flow_unreachable
 from npukit.verify.generator import RandomProgram, Target
-from npukit.verify.observed import parameter_points, total_points, value_items, value_unreachable
+from npukit.verify.observed import many_results, parameter_points, total_points, value_items, value_unreachable
 from npukit.verify.placement import placement_items, placement_points
 from npukit.verify.points import Point, field_points, points, unreachable
 
@@ -95,8 +95,12 @@ def coverage_targets(config: NpuConfig) -> dict[str, Target]:
     for point, engine, reason in _pairs(config):
         if reason is None:
             found[_beside(point, engine)] = Target(point, beside=engine)
-    found |= {name: Target(parameters=wanted) for name, wanted in parameter_points(config).items()}
+    found |= {
+        name: Target(parameters=(operation, ((field, bits),)))
+        for name, (operation, field, bits) in parameter_points(config).items()
+    }
     found |= {name: Target(total=total) for name, total in total_points(config).items()}
+    found |= {name: Target(many=operation) for name, operation in many_results(config).items()}
     for name in flow_items(config):
         for engine in ENGINES:
             if name.startswith(f"tokens_{engine.name}_"):

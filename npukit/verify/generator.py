@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npukit.isa.config import NpuConfig
+from npukit.isa.descriptors import TABLE_ENTRIES
 from npukit.isa.instructions import (
     ENGINES,
     End,
@@ -32,7 +33,7 @@ from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import bank_depth, operands
 from npukit.sim.validator import validate
 from npukit.verify.limits import ring_operand
-from npukit.verify.makers import DramLayout, InstructionMaker, Wish
+from npukit.verify.makers import FOLLOWS, DramLayout, InstructionMaker, Wish
 from npukit.verify.order import Order
 from npukit.verify.placement import Placement, random_placement
 from npukit.verify.places import Arena, Places
@@ -47,6 +48,8 @@ _DRAM_WORDS = 4096
 _PAGE = 4096
 _STRETCH = 512
 """Elements of floating-point data of one kind."""
+_QUOTIENTS = {"zero_point": -128, "low": -128, "high": 127, "factor": 255}
+"""Of a TABLE_DIVIDE whose results have room."""
 _KINDS: dict[Engine, type[Instruction]] = {
     Engine.LOAD: Load, Engine.MATRIX: Matrix, Engine.VECTOR: Vector, Engine.STORE: Store,
 }  # fmt: skip
@@ -63,7 +66,8 @@ class Target:
         queue: an engine whose queue is to be full.
         waiting: an engine that is to issue as many instructions as it can before one starts; LOAD.
         total: which sum (MATRIX, SUM or bias) is to come to which int32.
-        parameters: (operation, name, bits) of a descriptor's field or of a block's parameter.
+        parameters: an operation, and pairs (name, bits) of fields of its descriptor or of its blocks' parameters.
+        many: an operation of VECTOR that is to have many different results.
     """
 
     point: Point | None = None
@@ -72,7 +76,8 @@ class Target:
     queue: Engine | None = None
     waiting: Engine | None = None
     total: tuple[str, int] | None = None
-    parameters: tuple[Operation, str, int] | None = None
+    parameters: tuple[Operation, tuple[tuple[str, int], ...]] | None = None
+    many: Operation | None = None
 
 
 @dataclass(frozen=True)
@@ -104,10 +109,14 @@ def random_program(
 def _wish(target: Target) -> Wish | None:
     """What an instruction must be to reach a target."""
     if target.parameters is not None:
-        operation, name, bits = target.parameters
-        return Wish(Vector, {"operation": operation}, parameters={name: bits})
+        operation, pairs = target.parameters
+        return Wish(Vector, {"operation": operation}, parameters=dict(pairs))
     if target.total is not None:
         return _wish_of_total(*target.total)
+    if target.many is not None:
+        parameters = _QUOTIENTS if target.many is Operation.TABLE_DIVIDE else {}
+        counts = {"operation": target.many, "blocks": 2, "height": 4, "width": 8}
+        return Wish(Vector, counts, parameters=parameters, follows=True)
     point = target.point
     if point is None:
         return None
@@ -119,6 +128,12 @@ def _wish(target: Target) -> Wish | None:
     turning = frozenset([point.field]) if strided or point.field == "window_step" else frozenset()
     ring = ring_operand(point.kind, point.field, point.context) if point.passes is not None else ""
     return Wish(point.kind, fields, properties, turning, ring, point.passes)
+
+
+def _exponentials() -> dict[str, int]:
+    """A table of which quotients of entries and sums are of any size."""
+    numbers = np.exp((np.arange(TABLE_ENTRIES) - (TABLE_ENTRIES - 1)) * 0.02).astype(np.float32)
+    return {f"entry_{index}": int(bits) for index, bits in enumerate(numbers.view(np.uint32))}
 
 
 def _wish_of_total(name: str, total: int) -> Wish:
@@ -391,6 +406,9 @@ class _Generator:
         wish = _wish(target)
         if wish is None:
             return False
+        if target.many is not None and target.many in FOLLOWS:  # which takes little else than what that one makes
+            places = {"operation": FOLLOWS[target.many], "blocks": 2, "height": 1, "width": 4}
+            self._try(Wish(Vector, places, parameters=_exponentials()))
         working = self._work_meanwhile(target.beside) if target.beside is not None else None
         masks = {name: wish.fields[name] for name in ("wait", "signal", "drain") if name in wish.fields}
         engine = wish.kind.engine

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import descriptor_words, operations_of, parameter_words
+from npukit.isa.descriptors import descriptor_lanes, descriptor_words, operations_of, parameter_words
 from npukit.isa.instructions import (
     REDUCTION_OPERATIONS,
     TWO_SOURCE_OPERATIONS,
@@ -32,11 +32,11 @@ from npukit.isa.timing import Timing
 from npukit.verify.parameters import parameter_image
 from npukit.verify.places import Place, Places, all_different, reach
 
-__all__ = ["DramLayout", "InstructionMaker", "Wish"]
+__all__ = ["FOLLOWS", "DramLayout", "InstructionMaker", "Wish"]
 
 _PASSED_ON = frozenset({*WHOLE_WORD_OPERATIONS, Operation.TABLE, Operation.MAX})
 """Operations that pass values on, or choose between them."""
-_FOLLOWS = {
+FOLLOWS = {
     Operation.TABLE_DIVIDE: Operation.TABLE_SUM,
     Operation.RECIPROCAL_ROOT: Operation.MOMENTS,
     Operation.NORMALIZE: Operation.RECIPROCAL_ROOT,
@@ -60,6 +60,7 @@ class Wish:
         turning: strides whose loops must have more than one turn.
         passes: whether the ring of `ring`, an operand's name, must be passed.
         parameters: bits of fields of its descriptor, or of its blocks' parameters.
+        follows: whether it must read what an operation as in `FOLLOWS` made.
     """
 
     kind: type[Instruction]
@@ -69,6 +70,7 @@ class Wish:
     ring: str = ""
     passes: bool | None = None
     parameters: Mapping[str, int] = field(default_factory=dict)
+    follows: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ class InstructionMaker:
         self._next_parameters = layout.parameters
         self._previous: Matrix | None = None
         self._made: dict[Operation, Vector] = {}
+        self._added: dict[str, int] = {}
+        """Bits of the descriptor of the last TABLE_SUM."""
 
     def make(self, wish: Wish) -> Instruction | None:
         """An instruction of that kind, or None: then another try may find one."""
@@ -413,10 +417,10 @@ class InstructionMaker:
             return None
         if reduces:
             fields |= {"out_stride_y": 0, "out_stride_x": 0}
-        before = self._made.get(_FOLLOWS.get(operation, operation)) if operation in _FOLLOWS and free else None
+        before = self._made.get(FOLLOWS.get(operation, operation)) if operation in FOLLOWS and free else None
         if operation is Operation.FILL:
             wraps["a"] = 0
-        elif before is not None and random.random() < 0.7:
+        elif before is not None and (wish.follows or random.random() < 0.7):
             # few other accumulators are numbers that come near
             fields |= {"a_bank": before.out_bank, "a_offset": before.out_offset}
             fields |= {"a_stride_block": before.out_stride_block * (counts["blocks"] <= before.blocks)}
@@ -441,11 +445,14 @@ class InstructionMaker:
         if any(fields.get(name, 0) != given[name] for name in ("a_wrap", "b_wrap", "out_wrap") if name in given):
             return None
         taps = prod(list(window.values())[:2]) if windowed else 1
+        if before is not None and operation is Operation.TABLE_DIVIDE:
+            # quotients of other numbers than those that were added up are mostly at one limit
+            wish = replace(wish, parameters={**self._added, **wish.parameters})
         parameters = self._parameters(wish, Vector(**fields), taps)  # type: ignore[arg-type]
         if parameters is None:
             return None
         made = Vector(**fields, parameters=parameters)  # type: ignore[arg-type]
-        if operation in _FOLLOWS.values() and not made.out_wrap:
+        if operation in FOLLOWS.values() and not made.out_wrap:
             self._made[operation] = made
         return made
 
@@ -548,6 +555,9 @@ class InstructionMaker:
             if random.random() < 0.3:
                 return at  # whatever bits they are
         image = parameter_image(config, random, vector.operation, vector.blocks, taps, wish.parameters)
+        if vector.operation is Operation.TABLE_SUM:
+            lanes = image.reshape(-1)
+            self._added = {one.name: int(lanes[one.lane]) for one in descriptor_lanes(config, vector.operation)}
         units = config.wide_word_units
         place = self._next_parameters
         if place + len(image) * units > self.layout.store:

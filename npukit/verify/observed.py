@@ -24,8 +24,9 @@ from npukit.isa.descriptors import (
 from npukit.isa.instructions import TWO_SOURCE_OPERATIONS, Instruction, Matrix, Operation, Vector
 from npukit.sim.addressing import operands
 from npukit.sim.functional import FunctionalSimulator
+from npukit.verify.parameters import table_name
 
-__all__ = ["Observer", "parameter_points", "total_points", "value_items", "value_unreachable"]
+__all__ = ["Observer", "many_results", "parameter_points", "total_points", "value_items", "value_unreachable"]
 
 _GREATEST, _LEAST = (1 << 31) - 1, -(1 << 31)
 _FIXED = (Operation.REQUANTIZE_FIXED, Operation.DEPTHWISE_FIXED)
@@ -48,12 +49,13 @@ _FLOATS = {
 
 @cache
 def parameter_points(config: NpuConfig) -> dict[str, tuple[Operation, str, int]]:
-    """Name -> (operation, field of its descriptor or parameter of a block, bits) at the field's ends."""
+    """Name -> (operation, field or table of its descriptor or parameter of a block, bits) at the field's ends."""
     found = {}
     for operation in operations_of(config):
         for field in descriptor_lanes(config, operation):
+            name = table_name(field.name)
             for text, bits in _ends(field).items():
-                found[f"{operation.name}.{field.name}={text}"] = (operation, field.name, bits)
+                found[f"{operation.name}.{name}={text}"] = (operation, name, bits)
         for name in block_parameters(config, operation):
             for text, bits in _block_ends(config, operation, name).items():
                 found[f"{operation.name}.{name}={text}"] = (operation, name, bits)
@@ -109,7 +111,7 @@ def value_items(config: NpuConfig) -> list[str]:
     found += [
         f"{one.name} low above high" for one in there if "low" in {lane.name for lane in descriptor_lanes(config, one)}
     ]
-    found += [f"{one.name} of many results" for one in there if one in _COMPUTING]
+    found += [*many_results(config)]
     if config.activation.floating:
         return found
     found += [f"sum_{name} {end}" for name in _TOTALS for end in _ENDS]
@@ -122,6 +124,11 @@ def value_items(config: NpuConfig) -> list[str]:
     if Operation.CONVERT in there:
         found += ["CONVERT past 127", "CONVERT past -128", *(f"CONVERT of {number}" for number in _JUST_PAST)]
     return found
+
+
+def many_results(config: NpuConfig) -> dict[str, Operation]:
+    """Name -> operation of VECTOR that is to have many different results."""
+    return {f"{one.name} of many results": one for one in operations_of(config) if one in _COMPUTING}
 
 
 def total_points(config: NpuConfig) -> dict[str, tuple[str, int]]:
@@ -238,7 +245,7 @@ class Observer:
                 texts = [str(bits)]
             for text in texts:
                 if text in _ends(field):
-                    self.found.add(f"{operation.name}.{field.name}={text}")
+                    self.found.add(f"{operation.name}.{table_name(field.name)}={text}")
         if "low" in values:
             low, high = (self._number(operation, name, values[name]) for name in ("low", "high"))
             if low > high:

@@ -1,5 +1,6 @@
 """What VECTOR reads from PAR, as random words: ordinary ones, ties, numbers at their ends, any bits."""
 
+import re
 from collections.abc import Mapping
 from random import Random
 
@@ -19,7 +20,7 @@ from npukit.isa.descriptors import (
 from npukit.isa.instructions import NORMALIZE_OPERATIONS, SOFTMAX_OPERATIONS, Operation
 from npukit.verify.values import SPECIAL, random_floats, random_halves
 
-__all__ = ["parameter_image"]
+__all__ = ["parameter_image", "table_name"]
 
 _WHOLE = (-(1 << 31), -(1 << 31) + 1, -1, 0, 1, (1 << 31) - 1, 1 << 30, -(1 << 30))
 """int32 values at which something changes."""
@@ -39,7 +40,7 @@ def parameter_image(
 
     Args:
         wanted: bits that fields of the descriptor must have, and, by the names of `block_parameters`, that some
-            lanes of a block's parameters must have.
+            lanes of a block's parameters must have; by `table_name`, that some entries of a table must have.
     """
     generator = np.random.default_rng(random.getrandbits(64))
     style = random.choices(["ordinary", "ties", "ends", "any"], [0.35, 0.4, 0.15, 0.1])[0]
@@ -177,7 +178,19 @@ def _descriptor(
     for field in fields:
         if field.name in wanted and field.name not in block_parameters(config, operation):
             _put(lanes, field, wanted[field.name])
+    tables: dict[str, list[LaneField]] = {}
+    for field in fields:
+        tables.setdefault(table_name(field.name), []).append(field)
+    for name in sorted(wanted.keys() & tables.keys() - {field.name for field in fields}):
+        entries = tables[name]
+        for field in random.sample(entries, random.choice([1, len(entries) // 2])):
+            _put(lanes, field, wanted[name])
     return lanes
+
+
+def table_name(name: str) -> str:
+    """What the entries of a table are called together: their fields are called so, with a number."""
+    return re.sub(r"_\d+$", "", name)
 
 
 def _numbers(random: Random, generator: np.random.Generator, style: str) -> dict[str, int]:
@@ -197,9 +210,12 @@ def _numbers(random: Random, generator: np.random.Generator, style: str) -> dict
             factor = random.randrange(1, 64, 2)
         bits = numbers.astype(np.float32).view(np.uint32)
     else:
-        scale = 10 ** random.uniform(-4, 0.5)
+        scale = 10 ** random.choice([random.uniform(-4, 0.5), random.uniform(-2.3, -0.7)])
         bits = np.exp((np.arange(TABLE_ENTRIES) - (TABLE_ENTRIES - 1)) * scale).astype(np.float32).view(np.uint32)
-    return {"factor": factor, **{f"entry_{index}": int(one) for index, one in enumerate(bits)}}
+    table = {"factor": factor, **{f"entry_{index}": int(one) for index, one in enumerate(bits)}}
+    if style != "ends" and random.random() < 0.8:  # quotients of a softmax begin at the least result
+        table["zero_point"] = -128 + random.choice([0, random.randrange(30)])
+    return table
 
 
 def _lines(random: Random, generator: np.random.Generator, style: str) -> dict[str, int]:

@@ -172,7 +172,6 @@ def test_global_average_of_too_many_windows(graphs) -> None:
     ("attributes", "reason"),
     [
         (dict(beta=2.0), "beta is 2.0; 1 is supported"),
-        (dict(transA=1), "transA is 1; 0 is supported"),
     ],
 )
 def test_gemm(graphs, attributes, reason) -> None:

@@ -208,26 +208,40 @@ def test_a_matrix_times_itself() -> None:
 
 
 @pytest.mark.parametrize("config", ["int8-8x8", "bf16-8x8"])
-@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_gemm_of_activations(graphs, seed: int, turned: int, config: str) -> None:
-    """Each side with zero points of its own; in bf16 with a Relu behind."""
+def test_gemm_of_activations(graphs, seed: int, turned: tuple[int, int], config: str) -> None:
+    """Each side with zero points of its own, with and without a third operand; in int8 with any factor, in bf16 with a
+    Relu behind."""
     print(f"seed {seed}")
     random = np.random.default_rng(seed)
     rows, inner, columns = (int(size) for size in random.integers(1, 50, 3))
-    shapes = {"a": (rows, inner), "b": (columns, inner) if turned else (inner, columns)}
+    sides = (rows, inner)[:: -1 if turned[0] else 1], (inner, columns)[:: -1 if turned[1] else 1]
+    shapes = dict(zip("ab", sides, strict=True))
+    third = [None, (columns,), (1, columns), (1,), ()][random.integers(5)]
+    attributes: dict[str, Any] = {"transA": turned[0], "transB": turned[1]}
     if config.startswith("int8"):
         graph = graphs.Graph(seed=seed)
-        names = [graph.dequantize(graph.input(shape, name=name)) for name, shape in shapes.items()]
-        graph.output(graph.quantize(graph.node("Gemm", names, transB=turned), 0.02 * inner**0.5, 5))
+        given = [graph.input(shape, name=name) for name, shape in shapes.items()]
+        names = [graph.dequantize(one) for one in given]
+        if third is not None:
+            term = random.integers(-3000 * inner, 3000 * inner, third).astype(np.int32)
+            names.append(graph.bias(term, np.float32(given[0].scale) * np.float32(given[1].scale)))
+        # with both, ONNX Runtime computes in float
+        alpha = float(random.choice([1, 0.5, 1.7])) if third is None else 1.0
+        graph.output(graph.quantize(graph.node("Gemm", names, alpha=alpha, **attributes), 0.02 * inner**0.5, 5))
         model = graph.model()
     else:
-        nodes = [helper.make_node("Gemm", ["a", "b"], ["y"], transB=turned), helper.make_node("Relu", ["y"], ["z"])]
+        constants, names = [], ["a", "b"]
+        if third is not None:
+            constants = [numpy_helper.from_array(random.normal(0, 3, third).astype(np.float32), "c")]
+            names.append("c")
+        nodes = [helper.make_node("Gemm", names, ["y"], **attributes), helper.make_node("Relu", ["y"], ["z"])]
         inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
         result = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
         opsets = [helper.make_opsetid("", 18)]
-        model = helper.make_model(helper.make_graph(nodes, "g", inputs, [result]), opset_imports=opsets, ir_version=10)
-        model = onnx.shape_inference.infer_shapes(model)
+        graph = helper.make_graph(nodes, "g", inputs, [result], constants)
+        model = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=opsets, ir_version=10))
     session = Session(model, PRESETS[config], capture=True)
     values = {name: random.normal(0, 1, shape).astype(np.float32) for name, shape in shapes.items()}
     outputs = session.run(values)
@@ -240,16 +254,65 @@ def test_gemm_of_activations(graphs, seed: int, turned: int, config: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
-    [({"transA": 1}, "transA is 1"), ({"alpha": 0.5}, "alpha is 0.5"), ({"third": 1}, "adds something")],
+    ("change", "third", "config", "reason"),
+    [
+        ({"beta": 0.5}, (8,), "int8-8x8", "beta is 0.5; 1 is supported"),
+        ({}, (7, 8), "int8-8x8", "is not one number for each of 8 outputs"),
+        ({}, (7, 1), "int8-8x8", "is not one number for each of 8 outputs"),
+        ({}, None, "int8-8x8", "ONNX Runtime runs it in float"),
+        ({}, None, "bf16-8x8", "is not a float32 constant"),
+        ({"alpha": 0.5}, (8,), "bf16-8x8", "alpha is 0.5; 1 is supported in bf16"),
+        ({"alpha": -1.0}, (), "int8-8x8", "which is no positive, normal fp32 number"),
+    ],
     ids=str,
 )
-def test_gemm_of_activations_that_stays(graphs, change: dict[str, Any], reason: str) -> None:
+def test_gemm_of_activations_that_stays(
+    graphs, change: dict[str, Any], third: tuple[int, ...] | None, config: str, reason: str
+) -> None:
     graph = graphs.Graph(seed=2)
-    names = [graph.dequantize(graph.input((8, 8))) for _ in range(2 + change.pop("third", 0))]
+    names = [graph.dequantize(graph.input(shape)) for shape in ((7, 8), (8, 8))]
+    if third is None:
+        names.append(graph.dequantize(graph.input((7, 8))))
+    elif third:
+        names.append(graph.bias(np.ones(third, np.int32), 1e-3))
     graph.output(graph.quantize(graph.node("Gemm", names, **change), 0.1, 5))
-    reasons = check_model(graph.model(), PRESETS["int8-8x8"]).partition.reasons
+    model = graph.model()
+    if config.startswith("bf16"):
+        names = ["a", "b", *(["c"] if third is None else [])]
+        nodes = [helper.make_node("Gemm", names, ["y"], **change)]
+        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 8]) for name in (*names, "y")]
+        opsets = [helper.make_opsetid("", 18)]
+        graph = helper.make_graph(nodes, "g", values[:-1], values[-1:])
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    reasons = check_model(model, PRESETS[config]).partition.reasons
     assert any(one.op == "Gemm" and reason in one.reason for one in reasons), reasons
+
+
+@pytest.mark.parametrize("config", ["int8-8x8", "bf16-8x8"])
+def test_a_transposed_input_of_a_gemm_with_constant_weights(graphs, config: str) -> None:
+    random = np.random.default_rng(8)
+    if config.startswith("int8"):
+        graph = graphs.Graph(seed=3)
+        x = graph.input((21, 13), name="a")
+        weights = graph.weights(graph.random_weights((21, 10)), 0.01)
+        result = graph.node("Gemm", [graph.dequantize(x), weights], transA=1)
+        graph.output(graph.quantize(result, 0.5, 3))
+        model = graph.model()
+    else:
+        weights = numpy_helper.from_array(random.normal(0, 1, (21, 10)).astype(np.float32), "w")
+        x, y = (helper.make_tensor_value_info(name, 1, shape) for name, shape in (("a", [21, 13]), ("y", [13, 10])))
+        nodes = [helper.make_node("Gemm", ["a", "w"], ["y"], transA=1)]
+        graph = helper.make_graph(nodes, "g", [x], [y], [weights])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    session = Session(model, PRESETS[config], capture=True)
+    given = {"a": random.normal(0, 1, (21, 13)).astype(np.float32)}
+    outputs = session.run(given)
+    assert session.offload.macs == session.offload.macs_total == 13 * 21 * 10, session.offload.reasons
+    if config.startswith("bf16"):
+        found = compare_floats(session, given, outputs)
+    else:
+        found = compare(session, Oracle(model), given, outputs)
+    assert found.mismatches == 0 and found.elements > 0, found.first_mismatch
 
 
 def test_a_transposed_side_of_a_gemm_is_not_moved(graphs) -> None:

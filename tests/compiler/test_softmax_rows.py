@@ -118,3 +118,24 @@ def test_some_rows_in_fractions(random: np.random.Generator) -> None:
             factor = math.floor(np.float32(1) / np.float32(result))
             exact = [round(Fraction(entry) * factor / Fraction(float(total))) - 128 for entry in entries]
             assert numbers == [min(127, max(-128, one)) for one in exact], (row, scale)
+
+
+@pytest.mark.parametrize("length", [1, 2, 768, 4096])
+@pytest.mark.parametrize("dtype", [*FORMATS])
+def test_edges(dtype: type, length: int) -> None:
+    """All equal at both ends and between; one dominant; both ends; all but one, all but half, and all masked."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    rows = np.full((8, length), low, dtype)
+    rows[1], rows[2], rows[3, -1] = high, 100, high
+    rows[4] = np.where(np.arange(length) % 2, low, high)
+    rows[5, length // 2] = 100  # the others are masked: at the least number
+    rows[6, : (length + 1) // 2] = np.arange((length + 1) // 2) % 50 + 60
+    session = onnx_runtime(dtype)
+    for scale, result in ((0.05, 1 / 256), (1e-5, 1 / 255), (20.0, 1 / 256)):
+        given = {"x": rows, "xs": np.float32(scale), "xz": dtype(0), "ys": np.float32(result), "yz": dtype(low)}
+        (wanted,) = session.run(None, {name: np.asarray(value) for name, value in given.items()})
+        found = softmax(rows, float(np.float32(scale)), float(np.float32(result)), low)
+        np.testing.assert_array_equal(found, np.asarray(wanted))
+        one = round(Fraction(256) * Fraction(1, length)) if result == 1 / 256 else None
+        if one is not None:  # of rows of equal numbers, all have the same share
+            assert (found[[0, 1, 2, 7]].astype(int) - low == min(255, one)).all()

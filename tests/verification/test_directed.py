@@ -43,7 +43,8 @@ def test_token_counters_come_to_their_limit(engine: Engine) -> None:
         "queue_MATRIX=8", "queue_STORE filled anew", "in_flight_LOAD=8", "waiting_LOAD=8", "sum_SUM at -2147483648",
         "LOAD.words=8192 (WGT) beside VECTOR", "MATRIX.channels=1024 beside STORE", "STORE.dram=4294967295",
         "VECTOR.blocks=255 (REQUANTIZE) beside LOAD", "LOAD.dram_row_stride=-8388608 (PAR)", "STORE.words=65536",
-        "REQUANTIZE_FIXED.shift=-128", "ADD.ra=nan", "MULTIPLY_FIXED.multiplier=-2147483648", "TABLE.entry_255=-128",
+        "REQUANTIZE_FIXED.shift=-128", "ADD.ra=nan", "MULTIPLY_FIXED.multiplier=-2147483648", "TABLE.entry=-128",
+        "TABLE_DIVIDE of many results", "TABLE_SUM.entry=nan",
     ],
 )  # fmt: skip
 def test_a_target_is_reached(name: str) -> None:
@@ -70,6 +71,15 @@ def test_a_plan_repeats_itself_and_covers() -> None:
 
 
 def test_a_plan_has_random_programs_once_nothing_is_missing() -> None:
-    plan = Plan(CONFIG, 5, Counter(coverage_items(CONFIG)))
-    assert plan.missing == []
+    plan = Plan(CONFIG, 5, Counter(dict.fromkeys(coverage_items(CONFIG), 20)))
+    assert plan.missing == plan.rare == []
     assert plan.program(1).instructions == random_program(CONFIG, "5/1").instructions
+
+
+def test_a_plan_goes_on_with_what_few_programs_have() -> None:
+    """Several parameters of an operation at a time; each comes again and again."""
+    rare = ["ADD.ra=nan", "ADD.rb=-0", "ADD.offset=least", "ADD.low=-512", "TABLE.entry=-128"]
+    plan = Plan(CONFIG, 6, Counter({item: 1 if item in rare else 20 for item in coverage_items(CONFIG)}))
+    assert sorted(plan.rare) == sorted(rare) and not plan.missing
+    found = Counter(item for index in range(1, 25, 2) for item in _covered(plan.program(index)))
+    assert all(found[item] >= 6 for item in rare), found

@@ -13,6 +13,7 @@ from npukit.verify import limits
 from npukit.verify.coverage import coverage_items, coverage_targets, coverage_unreachable
 from npukit.verify.generator import Target, random_program
 from npukit.verify.limits import spans
+from npukit.verify.parameters import table_name
 from npukit.verify.points import Point, field_points, points
 
 CONFIGS = {
@@ -148,4 +149,5 @@ def test_descriptors_are_in_the_table(config: NpuConfig) -> None:
         except InstructionError:
             continue
         for lane in lanes:
-            assert any(item.startswith(f"{operation.name}.{lane.name}=") for item in items), (operation, lane.name)
+            name = table_name(lane.name)
+            assert any(item.startswith(f"{operation.name}.{name}=") for item in items), (operation, lane.name)

@@ -110,9 +110,13 @@ def _wanted(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
             if _shape(value):
                 yield value, len(_shape(value)) - 1
     elif node.op_type in _OF_ROWS or node.op_type in NORMALIZING:
-        for value in (*[*_activations(node)][:1], *node.outputs[:1]):
+        turned = node.op_type in _OF_ROWS and bool(node.attributes.get_int("transA", 0))
+        for value, back in (
+            *((value, 2 if turned else 1) for value in [*_activations(node)][:1]),
+            (node.outputs[0], 1),
+        ):
             if _shape(value):
-                yield value, len(_shape(value)) - 1
+                yield value, len(_shape(value)) - back
 
 
 def _where_unknown(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:

@@ -9,12 +9,7 @@ from npukit.compiler.frontends.onnx.functions import ADDED, DYNAMIC
 from npukit.compiler.frontends.onnx.operators.attention import match_attention
 from npukit.compiler.frontends.onnx.operators.base import Context, Match, used_values
 from npukit.compiler.frontends.onnx.operators.binary import match_add, match_limits, match_mul
-from npukit.compiler.frontends.onnx.operators.conv import (
-    match_conv,
-    match_conv_transpose,
-    match_gemm,
-    match_matmul,
-)
+from npukit.compiler.frontends.onnx.operators.conv import match_conv, match_conv_transpose
 from npukit.compiler.frontends.onnx.operators.dynamic import match_integer_convolution, match_integer_product
 from npukit.compiler.frontends.onnx.operators.integer import is_integer_operator, operator_of
 from npukit.compiler.frontends.onnx.operators.lines import match_lines
@@ -27,6 +22,7 @@ from npukit.compiler.frontends.onnx.operators.movement import (
 )
 from npukit.compiler.frontends.onnx.operators.normalization import match_decomposed, match_normalization
 from npukit.compiler.frontends.onnx.operators.pool import match_average, match_global_average, match_maxpool
+from npukit.compiler.frontends.onnx.operators.product import match_gemm, match_matmul
 from npukit.compiler.frontends.onnx.operators.rearrange import REARRANGING, match_rearrange
 from npukit.compiler.frontends.onnx.operators.reduce import match_maximum, match_mean
 from npukit.compiler.frontends.onnx.operators.resize import match_resize

@@ -17,6 +17,7 @@ from npukit.compiler.frontends.onnx.operators import (
     tables,
     unary,
     volume,
+    weights,
     windows,
 )
 from npukit.compiler.frontends.onnx.operators.unary import UNARY, match_unary
@@ -168,6 +169,7 @@ _MODULES = {
     tables,
     tiling,
     volume,
+    weights,
     windows,
     legality,
     arithmetic,

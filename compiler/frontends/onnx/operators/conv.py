@@ -1,4 +1,4 @@
-"""Conv, Gemm and MatMul: products with weights that are constant."""
+"""Conv and ConvTranspose."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,14 +15,9 @@ from npukit.compiler.frontends.onnx.operators.base import (
     source,
     sources_of,
 )
-from npukit.compiler.frontends.onnx.operators.integer import Operand, as_dequantized, operands_of_node, operator_of
-from npukit.compiler.frontends.onnx.operators.product import (
-    is_activation,
-    match_gemm_of_activations,
-    match_matrix_product,
-)
-from npukit.compiler.frontends.onnx.operators.quantisation import Dequantized, constant, quantization_of
+from npukit.compiler.frontends.onnx.operators.integer import Operand, as_dequantized, operands_of_node
 from npukit.compiler.frontends.onnx.operators.volume import as_columns, as_images, as_volume, flat_kernel
+from npukit.compiler.frontends.onnx.operators.weights import constant_bias, constant_weights, name_of
 from npukit.compiler.frontends.onnx.operators.windows import (
     Window,
     check_channels,
@@ -32,50 +27,15 @@ from npukit.compiler.frontends.onnx.operators.windows import (
     window_axes,
     window_pads,
 )
-from npukit.compiler.ir.operations import Convolution, Depth, FullyConnected, TransposedConvolution
+from npukit.compiler.ir.operations import Convolution, Depth, TransposedConvolution
 from npukit.compiler.ir.tensor import Constant, Tensor
-from npukit.isa.formats import FLOAT32, FORMATS, INT32
-from numpy.typing import NDArray
 
-__all__ = [
-    "match_conv",
-    "match_conv_transpose",
-    "match_gemm",
-    "match_matmul",
-]
-
-
-def _weights(context: Context, operand: Operand, dimensions: int, channel_axis: int) -> Constant:
-    """A constant as the framework has it, quantised for each output channel or as a whole, or float32."""
-    found = None if context.floats else as_dequantized(operand)
-    value = operand.value if isinstance(operand, Dequantized) else operand
-    raw = constant(value if context.floats else found.value if found is not None else None)
-    name = _name(value if found is None else found.value)
-    if raw is None and not context.floats:
-        raise Refused(f"weights {name} are not a constant that a DequantizeLinear dequantises")
-    if context.floats and (raw is None or raw.dtype != np.float32):
-        raise Refused(f"weights {name} are not a float32 constant")
-    assert raw is not None
-    if found is not None and raw.dtype not in (np.int8, np.uint8):
-        raise Refused(f"weights {name} are {raw.dtype}; int8 or uint8 is supported")
-    if raw.ndim != dimensions:
-        raise Refused(f"weights {name} have {raw.ndim} dimensions; {dimensions} are supported")
-    if found is None:
-        return Constant(Tensor(_name(value), raw.shape, FLOAT32), raw)
-    axis = None
-    if found.scale.size > 1:
-        if not -raw.ndim <= found.axis < raw.ndim or found.axis % raw.ndim != channel_axis:
-            raise Refused(f"weights {name} have scales along axis {found.axis}, not {channel_axis}")
-        if found.scale.size != raw.shape[channel_axis]:
-            raise Refused(f"weights {name} of shape {list(raw.shape)} have {found.scale.size} scales")
-        axis = channel_axis
-    quantization = quantization_of(found.scale, found.zero_point, axis)
-    return Constant(Tensor(found.name, raw.shape, FORMATS[raw.dtype.name], quantization), raw)
+__all__ = ["match_conv", "match_conv_transpose"]
 
 
 def _kernels(context: Context, operand: Operand, x: Tensor, channel_axis: int) -> Constant:
     """A convolution's weights: those over one dimension have a height of 1."""
-    found = _weights(context, operand, len(x.shape), channel_axis)
+    found = constant_weights(context, operand, len(x.shape), channel_axis)
     first, second, *kernel = found.tensor.shape
     shape = first, second, *(1,) * (2 - len(kernel)), *kernel
     if len(kernel) >= 2:
@@ -84,41 +44,13 @@ def _kernels(context: Context, operand: Operand, x: Tensor, channel_axis: int) -
     return Constant(replace(found.tensor, name=name, shape=shape), found.data.reshape(shape))
 
 
-def _bias(
-    context: Context, node: ir.Node, operands: Sequence[Operand], channels: int, dimensions: int
-) -> Constant | None:
-    """One number for each output; that of a matrix, whose weights have two dimensions, is broadcast."""
-    operand = operands[2] if len(operands) > 2 else None
-    if operand is None:
-        return None
-    name = _name(operand) if isinstance(operand, ir.Value) else operand.name
-    if context.floats:
-        raw = constant(operand) if isinstance(operand, ir.Value) else None
-        if raw is None or raw.dtype != np.float32:
-            raise Refused(f"bias {name} is not a float32 constant")
-    else:
-        found = as_dequantized(operand)
-        if found is None or (raw := constant(found.value)) is None or raw.dtype != np.int32:
-            raise Refused(f"bias {name} is not a constant int32 that a DequantizeLinear dequantises")
-    broadcast = dimensions == 2 and raw.size in (1, channels) and all(dim == 1 for dim in raw.shape[:-1])
-    if raw.shape != (channels,) and not broadcast:
-        raise Refused(f"bias {name} of shape {list(raw.shape)} is not one number for each of {channels} outputs")
-    whole: NDArray = np.ascontiguousarray(np.broadcast_to(raw.reshape(-1), (channels,)))
-    own = name if raw.shape == whole.shape else f"{name} of {node.name}"
-    return Constant(Tensor(own, (channels,), FLOAT32 if context.floats else INT32), whole)
-
-
-def _name(value: ir.Value | None) -> str:
-    return (value.name if value is not None else None) or "(absent)"
-
-
 def match_conv(context: Context, node: ir.Node) -> Match:
     """A Conv over one, two or three dimensions, of any number of groups, but for kernels of three dimensions."""
     operands = operands_of_node(node)
     value, x = source(context, operands[0])
     check_image(x, "Conv", most=3)
     weights = _kernels(context, operands[1], x, 0)
-    bias = _bias(context, node, operands, weights.tensor.shape[0], 4)
+    bias = constant_bias(context, node, operands, weights.tensor.shape[0], 4)
     groups = _groups(node, x, weights.tensor)
     result = produced(context, node, ("QLinearConv",))
     y = result.tensor
@@ -161,7 +93,7 @@ def match_conv_transpose(context: Context, node: ir.Node) -> Match:
         raise Refused(
             f"weights of shape {list(weights.tensor.shape)} in {groups} groups do not fit {x.shape[1]} input channels"
         )
-    bias = _bias(context, node, node.inputs, of_group * groups, 4)
+    bias = constant_bias(context, node, node.inputs, of_group * groups, 4)
     if bias is not None and not context.floats:
         _check_bias(node, x, weights.tensor, groups)
     result = produced(context, node)
@@ -188,7 +120,8 @@ def _check_bias(node: ir.Node, x: Tensor, weights: Tensor, groups: int) -> None:
     given = found.scale.reshape(-1)
     alike = given.size in (1, outputs) and (np.broadcast_to(given, outputs) == np.broadcast_to(products, outputs)).all()
     if not alike or found.zero_point.any():
-        raise Refused(f"bias {_name(found.value)} has another scale than the products of its input and weights")
+        name = name_of(found.value)
+        raise Refused(f"bias {name} has another scale than the products of its input and weights")
 
 
 def _transposed_window(
@@ -226,51 +159,3 @@ def _groups(node: ir.Node, x: Tensor, weights: Tensor) -> int:
             f"weights of shape {list(weights.shape)} in {groups} groups do not fit {x.shape[1]} input channels"
         )
     return groups
-
-
-def match_gemm(context: Context, node: ir.Node) -> Match:
-    """A Gemm with constant weights, a convolution whose kernel is the whole flattened image, or of two activations."""
-    if is_activation(operands_of_node(node)[1]):
-        return match_gemm_of_activations(context, node)
-    beta = node.attributes.get_float("beta", 1.0)
-    if beta != 1.0 and len(node.inputs) > 2 and node.inputs[2] is not None:
-        raise Refused(f"beta is {beta}; 1 is supported")
-    if node.attributes.get_int("transA", 0):
-        raise Refused("transA is 1; 0 is supported")
-    alpha = node.attributes.get_float("alpha", 1.0)
-    return _product(context, node, "QGemm", bool(node.attributes.get_int("transB", 0)), alpha)
-
-
-def match_matmul(context: Context, node: ir.Node) -> Match:
-    """A MatMul of constant weights, the same for all matrices, or of two activations."""
-    if is_activation(operands_of_node(node)[1]):
-        return match_matrix_product(context, node)
-    return _product(context, node, "QLinearMatMul", False, 1.0)
-
-
-def _product(context: Context, node: ir.Node, operator: str, transposed: bool, alpha: float) -> Match:
-    operands = operands_of_node(node)
-    value, x = source(context, operands[0])
-    if operator_of(node) == "Gemm" and len(x.shape) != 2:
-        raise Refused(f"input {x.name} has {len(x.shape)} dimensions; {node.op_type} needs 2")
-    last = len(x.shape) - 1
-    if x.channel_axis != last:
-        raise Refused(f"words of {x.name} hold what lies along its axis {x.channel_axis}, and axis {last} is wanted")
-    weights = _weights(context, operands[1], 2, 0 if transposed else 1)
-    inputs, outputs = weights.tensor.shape[::-1] if transposed else weights.tensor.shape
-    bias = _bias(context, node, operands, outputs, 2)
-    result = produced(context, node, (operator,))
-    y = result.tensor
-    if y.shape != (*x.shape[:-1], outputs) or inputs != x.shape[-1] or y.channel_axis != last:
-        raise Refused(f"input {list(x.shape)} and weights {[inputs, outputs]} do not make {list(y.shape)}")
-    operation = FullyConnected(
-        output=y.name,
-        sources=sources_of(result.nodes),
-        input=x.name,
-        weights=weights.tensor.name,
-        bias=None if bias is None else bias.tensor.name,
-        transposed=transposed,
-        alpha=alpha,
-        limits=result.limits,
-    )
-    return match_of(node, result, [value], [x], operation, [weights] if bias is None else [weights, bias])
