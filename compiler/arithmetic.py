@@ -15,6 +15,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from npukit.compiler.errors import Refused
 from npukit.compiler.exact import float32_fma
+from npukit.compiler.fixed_point import (
+    LEFT_SHIFT,
+    addition_factors,
+    average_factor,
+    convolution_factors,
+    product_factors,
+)
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import (
     Add,
@@ -28,6 +35,7 @@ from npukit.compiler.ir.operations import (
     MatrixProduct,
     MaxPool,
     Multiply,
+    Rounding,
     Softmax,
 )
 from npukit.compiler.ir.tensor import Constant, Tensor, view_axes
@@ -39,8 +47,9 @@ from numpy.typing import NDArray
 
 __all__ = [
     "border",
-    "channel_multiplier",
+    "channel_factors",
     "channel_parameters",
+    "depthwise_operation",
     "element",
     "elementwise_constant",
     "elementwise_descriptor",
@@ -49,6 +58,7 @@ __all__ = [
     "product_multiplier",
     "product_parameters",
     "requantize_descriptor",
+    "requantize_operation",
     "softmax_descriptor",
     "sum_descriptor",
     "weights_of",
@@ -132,34 +142,47 @@ def _weights(constant: Constant) -> NDArray:
     return constant.data.astype(np.int16) - zeros
 
 
+def requantize_operation(operation: Convolution | DepthwiseConvolution | MatrixProduct) -> Operation:
+    """What takes its sums out of ACC."""
+    return Operation.REQUANTIZE if operation.rounding is Rounding.ONNXRUNTIME else Operation.REQUANTIZE_FIXED
+
+
+def depthwise_operation(operation: Convolution | DepthwiseConvolution) -> Operation:
+    """What computes it on VECTOR."""
+    return Operation.DEPTHWISE if operation.rounding is Rounding.ONNXRUNTIME else Operation.DEPTHWISE_FIXED
+
+
 def requantize_descriptor(
     graph: Graph, operation: Convolution | DepthwiseConvolution | MatrixProduct
 ) -> dict[str, Any]:
-    """REQUANTIZE's fields, or DEPTHWISE's."""
+    """The fields of REQUANTIZE's descriptor, which are those of DEPTHWISE, and of both in fixed point."""
     y = graph.tensor(operation.output)
     limits = machine_limits(y, operation.limits)
     return limits if y.format.floating else {"zero_point": zero_point(y), **limits}
 
 
-def channel_multiplier(
+def channel_factors(
     graph: Graph, operation: Convolution | DepthwiseConvolution | FullyConnected
-) -> NDArray[np.float32]:
-    """What sums are multiplied with, for each output channel or for all.
+) -> tuple[NDArray[np.float32]] | tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """What sums are multiplied with, for each output channel or for all: a multiplier, or in TensorFlow Lite's
+    arithmetic a multiplier and a shift.
 
     Raises:
         Refused: for scales that make no multiplier.
     """
     x, y, weights = (graph.tensor(name) for name in (operation.input, operation.output, operation.weights))
+    if operation.rounding is not Rounding.ONNXRUNTIME:
+        return convolution_factors(x, weights, y, operation.rounding)
     assert weights.quantization is not None
     alpha = 1.0 if isinstance(operation, DepthwiseConvolution) else operation.alpha
-    return ratio((alpha, x.scale, np.array(weights.quantization.scale, np.float32)), (y.scale,))
+    return (ratio((alpha, x.scale, np.array(weights.quantization.scale, np.float32)), (y.scale,)),)
 
 
 def channel_parameters(
     graph: Graph, operation: Convolution | DepthwiseConvolution, taps: Sequence[int] | None = None
 ) -> tuple[NDArray, ...]:
     """What REQUANTIZE or DEPTHWISE reads for each output channel, 32 bits each: the bias, in which the input's zero
-    point is (wrapping), and the multiplier; for floats the bias alone.
+    point is (wrapping), and the multiplier, in fixed point with its shift; for floats the bias alone.
 
     taps: of a third dimension, those images of the kernel that see the input.
     """
@@ -175,7 +198,7 @@ def channel_parameters(
     sums = weights.sum(axis=tuple(range(1, weights.ndim)), dtype=np.int64)
     whole = np.zeros(outputs, np.int64) if bias is None else bias.astype(np.int64)
     folded = (whole - zero_point(x) * sums).astype(np.uint32, casting="unsafe").view(np.int32)
-    return folded, np.broadcast_to(channel_multiplier(graph, operation), folded.shape)
+    return folded, *(np.broadcast_to(one, folded.shape) for one in channel_factors(graph, operation))
 
 
 def product_multiplier(graph: Graph, operation: MatrixProduct) -> NDArray[np.float32]:
@@ -238,6 +261,8 @@ def elementwise_descriptor(graph: Graph, operation: Elementwise) -> tuple[Operat
     Raises:
         Refused: for scales that make no multiplier, or results that ONNX Runtime wraps.
     """
+    if operation.rounding is not Rounding.ONNXRUNTIME:
+        return _fixed_elementwise(graph, operation)
     code = {Add: Operation.ADD, Multiply: Operation.MULTIPLY}[type(operation)]
     a, b, y = (graph.tensor(name) for name in (operation.left, operation.right, operation.output))
     if y.format.floating:
@@ -262,6 +287,21 @@ def elementwise_descriptor(graph: Graph, operation: Elementwise) -> tuple[Operat
     stored = y.format.stored
     low, high = operation.limits or (stored.start, stored.stop - 1)  # numbers as the framework has them
     return code, {**values, "low": low, "high": high, **unsigned}
+
+
+def _fixed_elementwise(graph: Graph, operation: Elementwise) -> tuple[Operation, dict[str, Any]]:
+    """The same in TensorFlow Lite's arithmetic."""
+    a, b, y = (graph.tensor(name) for name in (operation.left, operation.right, operation.output))
+    limits = machine_limits(y, operation.limits)
+    if isinstance(operation, Multiply):
+        multiplier, shift = product_factors(a, b, y)
+        zeros = {f"{name}_zero_point": zero_point(one) for name, one in (("a", a), ("b", b), ("out", y))}
+        return Operation.MULTIPLY_FIXED, {"multiplier": multiplier, "shift": shift, **zeros, **limits}
+    values: dict[str, Any] = {"left_shift": LEFT_SHIFT, "out_offset": zero_point(y), **limits}
+    values |= {f"{name}_offset": -zero_point(one) for name, one in (("a", a), ("b", b))}
+    for name, (multiplier, shift) in zip(("a", "b", "out"), addition_factors(a, b, y), strict=True):
+        values |= {f"{name}_multiplier": multiplier, f"{name}_shift": shift}
+    return Operation.ADD_FIXED, values
 
 
 def _check_magnitude(most: float) -> None:
@@ -318,6 +358,9 @@ def sum_descriptor(
     limits = machine_limits(y, operation.limits)
     if y.format.floating:
         return {**limits, "multiplier": np.float32(1) / np.float32(count)}
+    if operation.rounding is not Rounding.ONNXRUNTIME:  # the average of the numbers as they are stored
+        bias = -zero_point(x) * (positions - count)
+        return {**limits, "zero_point": 0, "bias": bias, "multiplier": average_factor(count)}
     multiplier = np.float32(ratio((x.scale,), (y.scale, count)))
     zero, bias = zero_point(y), -zero_point(x) * positions
     if isinstance(operation, AveragePool) and zero % 2 and multiplier < 1 and np.frexp(multiplier)[0] == 0.5:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 from npukit.compiler.arithmetic import (
-    channel_multiplier,
+    channel_factors,
+    depthwise_operation,
     elementwise_constant,
     elementwise_descriptor,
     product_multiplier,
@@ -25,6 +26,7 @@ from npukit.compiler.ir.operations import (
     Clamp,
     Concatenation,
     Convolution,
+    DepthwiseConvolution,
     Dilate,
     Elementwise,
     FullyConnected,
@@ -63,8 +65,8 @@ from npukit.compiler.tiling import (
     window_problem,
 )
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import descriptor_words
-from npukit.isa.formats import INT32
+from npukit.isa.descriptors import OPTIONAL_OPERATIONS, descriptor_words
+from npukit.isa.formats import INT8, INT32
 from npukit.isa.instructions import Operation, Vector
 
 __all__ = ["LEGALITY", "average_problem", "check_operation", "is_depthwise"]
@@ -76,12 +78,33 @@ def check_operation(config: NpuConfig, graph: Graph, operation: TensorOperation)
     Raises:
         Refused: it cannot; the message is the constraint and the value that broke it.
     """
-    rounding = getattr(operation, "rounding", Rounding.ONNXRUNTIME)
-    if rounding is not Rounding.ONNXRUNTIME:
-        raise Refused(f"it rounds as {rounding} does; onnxruntime is supported")
+    if getattr(operation, "rounding", Rounding.ONNXRUNTIME) is not Rounding.ONNXRUNTIME:
+        _check_fixed_point(graph, operation)
     check = LEGALITY.get(type(operation))
     if check is not None:
         check(config, graph, operation)
+
+
+_FIXED_POINT = (Convolution, DepthwiseConvolution, FullyConnected, Add, Multiply, AveragePool, GlobalAveragePool)
+"""What is computed in TensorFlow Lite's arithmetic as well."""
+
+
+def _check_fixed_point(graph: Graph, operation: TensorOperation) -> None:
+    """Refuse what the machine does not compute in TensorFlow Lite's arithmetic."""
+    if not isinstance(operation, _FIXED_POINT):
+        raise Refused(
+            "it rounds as TensorFlow Lite does, which is supported in sums of products, Add, Mul and averages"
+        )
+    for name in (*graph.activations(operation), operation.output):
+        tensor = graph.tensor(name)
+        if tensor.format is not INT8:
+            raise Refused(f"{name} is {tensor.format.name}; in TensorFlow Lite's arithmetic int8 is supported")
+    if getattr(operation, "alpha", 1.0) != 1.0:
+        raise Refused("it has a factor, which TensorFlow Lite's arithmetic does not know")
+    if isinstance(operation, AveragePool | GlobalAveragePool):
+        x, y = graph.tensor(operation.input), graph.tensor(operation.output)
+        if x.quantization != y.quantization:
+            raise Refused("TensorFlow Lite's averages have their input's scale and zero point")
 
 
 def is_depthwise(config: NpuConfig, graph: Graph, operation: Convolution) -> bool:
@@ -90,7 +113,9 @@ def is_depthwise(config: NpuConfig, graph: Graph, operation: Convolution) -> boo
     kernel = graph.kernel(operation)
     if not 1 < operation.groups == weights.tensor.shape[0] == x.view[1] or graph.tensor(operation.output).parts > 1:
         return False
-    if window_problem(config, kernel, operation.strides, operation.dilations) or not depthwise_blocks(config, kernel):
+    if window_problem(config, kernel, operation.strides, operation.dilations) or not depthwise_blocks(
+        config, kernel, depthwise_operation(operation)
+    ):
         return False
     if x.format.floating or -128 <= (values := weights_of(weights)).min() <= values.max() <= 127:
         return True
@@ -115,7 +140,7 @@ def _convolution(config: NpuConfig, graph: Graph, operation: Convolution) -> Non
         raise Refused(f"stride {list(strides)} or dilation {list(dilations)} exceeds the address fields")
     x = graph.tensor(operation.input)
     if not x.format.floating and graph.tensor(operation.output).format is not INT32:
-        channel_multiplier(graph, operation)
+        channel_factors(graph, operation)
     if is_depthwise(config, graph, operation):
         return
     problem = kernel_problem(config, kernel, dilations)
@@ -173,7 +198,7 @@ def _fully_connected(config: NpuConfig, graph: Graph, operation: FullyConnected)
     if graph.tensor(operation.output).format is INT32:
         return
     if not x.format.floating:
-        channel_multiplier(graph, operation)
+        channel_factors(graph, operation)
     elif operation.alpha != 1.0:
         raise Refused(f"alpha is {operation.alpha}; 1 is supported in bf16")
 
@@ -275,7 +300,10 @@ def _elementwise(config: NpuConfig, graph: Graph, operation: Elementwise) -> Non
     if y.view not in views:
         shapes = [list(graph.tensor(name).shape) for name in operation.operands]
         raise Refused(f"inputs {shapes[0]} and {shapes[1]} both repeat; one must have the result's shape")
-    elementwise_descriptor(graph, operation)
+    code, _ = elementwise_descriptor(graph, operation)
+    field = OPTIONAL_OPERATIONS.get(code)
+    if field is not None and not getattr(config, field):
+        raise Refused(f"it takes {code.name}, which is not there with {field} = 0")
 
 
 def _check_channel_axis(x: Tensor, axis: int) -> None:
@@ -303,7 +331,7 @@ def _average_pool(config: NpuConfig, graph: Graph, operation: AveragePool) -> No
     rows, columns = (set(window_counts(operation, axis, x, y)) for axis in (0, 1))
     for count in sorted({one * other for one in rows for other in columns}):
         sum_descriptor(graph, operation, operation.kernel[0] * operation.kernel[1], count)
-        if not x.format.floating:
+        if not x.format.floating and operation.rounding is Rounding.ONNXRUNTIME:
             problem = average_problem(x.scale, y.scale, count)
             if problem is not None:
                 raise Refused(problem)
@@ -345,7 +373,8 @@ def _global_average_pool(config: NpuConfig, graph: Graph, operation: GlobalAvera
     if windows > config.acc_depth:
         raise Refused(f"an image of {height}x{width} makes {windows} partial sums; acc_depth is {config.acc_depth}")
     multiplier = sum_descriptor(graph, operation, height * width, height * width)["multiplier"]
-    if not x.format.floating and not 2.0**-32 <= multiplier < 256:  # see MlasQLinearGlobalAveragePool
+    exact = x.format.floating or operation.rounding is not Rounding.ONNXRUNTIME
+    if not exact and not 2.0**-32 <= multiplier < 256:  # see MlasQLinearGlobalAveragePool
         raise Refused(f"its scales make the factor {multiplier:g}; ONNX Runtime takes 2**-32 to below 256")
 
 

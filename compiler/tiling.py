@@ -7,6 +7,7 @@ from heapq import nsmallest
 from itertools import pairwise
 from math import isqrt, prod
 
+from npukit.compiler.arithmetic import requantize_operation
 from npukit.compiler.errors import CompileError
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import AveragePool, Convolution
@@ -21,7 +22,7 @@ from npukit.compiler.limits import (
     MAX_STRIDE,
 )
 from npukit.isa.config import NpuConfig
-from npukit.isa.descriptors import descriptor_words
+from npukit.isa.descriptors import block_parameters, descriptor_words
 from npukit.isa.instructions import SOFTMAX_OPERATIONS, Operation, Vector
 
 _SMALL = 4
@@ -43,6 +44,7 @@ __all__ = [
     "elementwise_words",
     "kernel_problem",
     "normalization_places",
+    "parameter_words",
     "parts",
     "softmax_accumulators",
     "softmax_loops",
@@ -108,9 +110,17 @@ def window_problem(
     return None
 
 
-def depthwise_blocks(config: NpuConfig, kernel: tuple[int, int]) -> int:
-    """Blocks whose descriptor, bias, multiplier and taps take no more than half of PAR."""
-    words = 2 + -(-kernel[0] * kernel[1] * config.element_bytes // 4)
+def parameter_words(config: NpuConfig, operation: Operation) -> int:
+    """Words of PAR that a block of channels takes, but for taps."""
+    return len(block_parameters(config, operation))
+
+
+def depthwise_blocks(config: NpuConfig, kernel: tuple[int, int], operation: Operation) -> int:
+    """Blocks whose descriptor, parameters and taps take no more than half of PAR.
+
+    operation: DEPTHWISE or DEPTHWISE_FIXED.
+    """
+    words = parameter_words(config, operation) + -(-kernel[0] * kernel[1] * config.element_bytes // 4)
     return (config.par_depth // 2 - 2) // words
 
 
@@ -177,7 +187,8 @@ def window_counts(operation: AveragePool, axis: int, x: Tensor, y: Tensor) -> li
 class ConvShape:
     """Sizes of one convolution in words and blocks.
 
-    `folded`: the input's blocks lie together, and come together; `deep`: windows have images as a third dimension.
+    `folded`: the input's blocks lie together, and come together; `deep`: windows have images as a third dimension;
+    `parameters`: words of PAR that a block of the result takes.
     """
 
     config: NpuConfig
@@ -191,6 +202,7 @@ class ConvShape:
     dilations: tuple[int, int]
     folded: bool = False
     deep: bool = False
+    parameters: int = 2
 
     @classmethod
     def of(cls, config: NpuConfig, graph: Graph, operation: Convolution) -> "ConvShape":
@@ -208,6 +220,7 @@ class ConvShape:
             dilations=operation.dilations,
             folded=x.folded is not None,
             deep=operation.depth is not None,
+            parameters=parameter_words(config, requantize_operation(operation)),
         )
 
     @property
@@ -359,7 +372,7 @@ def _candidates(
     found = []
     sums = images * shape.line if images > 1 and shape.in_line else places
     most_blocks = min(config.acc_depth // sums, act // places, shape.out_blocks, MAX_BLOCKS)
-    most_blocks = min(most_blocks, (config.par_depth // 2 - 1) // 2)
+    most_blocks = min(most_blocks, (config.par_depth // 2 - 1) // shape.parameters)
     row_tiles = shape.kernel[1] * config.array
     for blocks in _sizes(shape.out_blocks, most_blocks, count):
         kernel_rows = shape.kernel[0]

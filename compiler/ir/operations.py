@@ -52,6 +52,8 @@ class Rounding(StrEnum):
 
     ONNXRUNTIME = "onnxruntime"
     TFLITE = "tflite"
+    TFLITE_SINGLE = "tflite_single"
+    """As tflite, but the product of both sources' scales is rounded to binary32 first."""
 
 
 @dataclass(frozen=True)

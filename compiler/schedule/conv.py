@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, product
 
 import numpy as np
-from npukit.compiler.arithmetic import requantize_descriptor, weights_of, window_border
+from npukit.compiler.arithmetic import requantize_descriptor, requantize_operation, weights_of, window_border
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution
 from npukit.compiler.limits import MAX_KERNEL
@@ -319,7 +319,7 @@ _Leaving = tuple[Operation, Buffer]
 
 
 def _requantised(builder: Builder, layer: Convolution, blocks: _Range, taps: Sequence[int]) -> list[_Leaving]:
-    return [(Operation.REQUANTIZE, requantize_parameters(builder, layer, blocks, taps))]
+    return [(requantize_operation(layer), requantize_parameters(builder, layer, blocks, taps))]
 
 
 def _sums_as_they_are(builder: Builder, layer: Convolution, blocks: _Range, taps: Sequence[int]) -> list[_Leaving]:
@@ -371,7 +371,7 @@ def requantize_parameters(
     arrays = builder.channels(layer, tuple(taps) if deep else None)
     return builder.parameters(
         f"{layer.node}, blocks {blocks[0]} to {blocks[1]},{label}",
-        Operation.REQUANTIZE,
+        requantize_operation(layer),
         requantize_descriptor(builder.graph, layer),
         [array[block : block + 1] for block in range(*blocks) for array in arrays],
     )

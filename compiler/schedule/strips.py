@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from npukit.compiler.arithmetic import window_border
+from npukit.compiler.arithmetic import depthwise_operation, requantize_operation, window_border
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import Convolution, DepthwiseConvolution, MaxPool
 from npukit.compiler.limits import MAX_BLOCKS, MAX_ROWS, MAX_STRIDE
@@ -20,9 +20,9 @@ from npukit.compiler.schedule.conv import Piece, compute_tiles, pieces, requanti
 from npukit.compiler.schedule.fusion import kept_together, take_in_place_of_store
 from npukit.compiler.schedule.window import Tile, window_tasks
 from npukit.compiler.tasks import Buffer, Operand
-from npukit.compiler.tiling import KEEP, ConvShape, ConvTiling, depthwise_blocks, parts
+from npukit.compiler.tiling import KEEP, ConvShape, ConvTiling, depthwise_blocks, parameter_words, parts
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import Matrix, Memory, Operation, Vector
+from npukit.isa.instructions import Matrix, Memory, Vector
 
 __all__ = ["Chain", "plan_chain", "schedule_chain"]
 
@@ -129,9 +129,9 @@ def plan_chain(config: NpuConfig, graph: Graph, first: int, second: int, product
     if rows < height and weights * shape.out_blocks > config.wgt_depth * KEEP:
         return None
     most = min(room // (tall * wide), max(1, config.act_depth // 2 // (rows * y.view[3])), shape.out_blocks)
-    most = min(most, max(1, (config.par_depth // 4 - 1) // 2))
+    most = min(most, max(1, (config.par_depth // 4 - 1) // shape.parameters))
     if isinstance(window, DepthwiseConvolution):
-        most = min(most, depthwise_blocks(config, kernel) // 2)
+        most = min(most, depthwise_blocks(config, kernel, depthwise_operation(window)) // 2)
     most = min(most, MAX_BLOCKS)
     if most < 1 or rows * y.view[3] > config.act_depth:
         return None
@@ -274,7 +274,7 @@ class _Strips:
         config, z = builder.config, builder.tensor(layer.output)
         (piece,) = pieces(builder.graph, layer, config.array)
         width, size = self.y.view[3], config.array
-        most = max(1, (config.par_depth // 4 - 1) // 2)
+        most = max(1, (config.par_depth // 4 - 1) // parameter_words(config, requantize_operation(layer)))
         room = min(config.acc_depth, config.act_depth)
         for part in parts(rows[1] - rows[0], max(1, min(rows[1] - rows[0], room // width))):
             height = part[1] - part[0]
@@ -338,7 +338,7 @@ class _Strips:
         plane, width = part.rows * part.columns, part.columns
         out = builder.result_tile(part)
         instruction = Vector(
-            operation=Operation.REQUANTIZE,
+            operation=requantize_operation(layer),
             blocks=part.blocks, height=part.rows, width=width,
             a_memory=Memory.ACC, a_stride_block=plane, a_stride_y=width, a_stride_x=1,
             out_stride_block=out.plane, out_stride_y=out.pitch, out_stride_x=1,

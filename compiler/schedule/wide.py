@@ -7,14 +7,14 @@ each tap, and what exceeds 8 bits is added in another pass over the taps where t
 from dataclasses import replace
 
 import numpy as np
-from npukit.compiler.arithmetic import weights_of
+from npukit.compiler.arithmetic import requantize_operation, weights_of
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.operations import DepthwiseConvolution
 from npukit.compiler.schedule.builder import Builder, Placed
 from npukit.compiler.schedule.conv import requantize_parameters, summands, weight_tiles
 from npukit.compiler.tasks import Buffer, Operand
 from npukit.compiler.tiling import parts
-from npukit.isa.instructions import Matrix, Memory, Operation, Vector
+from npukit.isa.instructions import Matrix, Memory, Vector
 from numpy.typing import NDArray
 
 __all__ = ["schedule_wide_block", "wide_blocks"]
@@ -54,7 +54,7 @@ def schedule_wide_block(
             first = down[0] * layer.strides[0] * source.pitch + across[0] * layer.strides[1]
             _sum(builder, layer, block, (tall, wide), source.operand("act", first), source.pitch, acc)
             instruction = Vector(
-                operation=Operation.REQUANTIZE, height=tall, width=wide, a_memory=Memory.ACC, a_stride_y=wide,
+                operation=requantize_operation(layer), height=tall, width=wide, a_memory=Memory.ACC, a_stride_y=wide,
                 a_stride_x=1, out_stride_y=out.pitch, out_stride_x=1,
             )  # fmt: skip
             place = out.operand("out", down[0] * out.pitch + across[0], write=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import gcd
 
-from npukit.compiler.arithmetic import requantize_descriptor, weights_of, window_border
+from npukit.compiler.arithmetic import depthwise_operation, requantize_descriptor, weights_of, window_border
 from npukit.compiler.ir.operations import AveragePool, DepthwiseConvolution, MaxPool
 from npukit.compiler.limits import MAX_BLOCKS, MAX_COLUMNS, MAX_ROWS, MAX_STEP
 from npukit.compiler.schedule.builder import Builder, Placed, Region, blocked_channels
@@ -67,7 +67,7 @@ def schedule_maxpool(builder: Builder, layer: MaxPool, followers: Sequence[int] 
 def schedule_depthwise(builder: Builder, layer: DepthwiseConvolution, followers: Sequence[int] = ()) -> None:
     """Emit a depthwise convolution's tasks, and those of the layers of those numbers, which take its result in turn."""
     kernel = builder.graph.kernel(layer)
-    most = depthwise_blocks(builder.config, kernel)
+    most = depthwise_blocks(builder.config, kernel, depthwise_operation(layer))
     for tile in window_tiles(builder, layer, kernel, most, followers):
         _window(builder, layer, kernel, tile, followers)
 
@@ -79,7 +79,7 @@ def _depthwise_parameters(builder: Builder, layer: DepthwiseConvolution, blocks:
     taps = blocked_channels(weights.reshape(len(weights), -1), size)
     return builder.parameters(
         f"{layer.node}, blocks {blocks[0]} to {blocks[1]},",
-        Operation.DEPTHWISE,
+        depthwise_operation(layer),
         requantize_descriptor(builder.graph, layer),
         [
             words
@@ -174,7 +174,7 @@ def _vector_tasks(
     """Emit VECTOR's tasks for blocks of a tile, which begin at `source` and `out`."""
     parameters, operation = None, Operation.MAX
     if isinstance(layer, DepthwiseConvolution):
-        parameters, operation = _depthwise_parameters(builder, layer, tile.blocks), Operation.DEPTHWISE
+        parameters, operation = _depthwise_parameters(builder, layer, tile.blocks), depthwise_operation(layer)
     height, width, count = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0], tile.count
     plane, pitch = source.plane, source.pitch
     phases, step = _phases(layer.strides[1], layer.dilations[1], width)
