@@ -45,7 +45,7 @@ def against_onnx_runtime(name: str, seed: int, config: str) -> bool:
 
 
 def _input(session: Session, name: str, seed: int) -> dict[str, np.ndarray]:
-    if "tokens" in session.inputs:
+    if "tokens" in (value.name for value in session.inputs):
         return random_inputs(session.artifact, session.inputs, seed)
     return {
         "image": zoo.digits_heldout()[0][seed % 100] if name.startswith("digits") else images(1, (3, 224, 224), seed)
@@ -104,7 +104,7 @@ def main() -> int:
     good += [against_ordered_sums(name, seed, options.floats) for name in FLOAT_NETWORKS for seed in range(SEEDS)]
     if not options.no_rtl:
         good += [on_rtl(name, "int8", options.config) for name in ON_RTL]
-        good.append(on_rtl("digits", "fp32", options.floats))
+        good += [on_rtl(name, "fp32", options.floats) for name in ("digits", "digits-vit")]
         good.append(on_rtl("digits", "int8", BOARD, SdramDram()))
     return 0 if all(good) else 1
 

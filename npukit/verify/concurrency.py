@@ -90,11 +90,17 @@ def _ways(config: NpuConfig, kind: type[Instruction], context: tuple[tuple[str, 
         # each word of the result is another one
         counts = ("blocks",) if operation in REDUCTION_OPERATIONS else ("blocks", "height", "width")
         for pair in vector_memories(config, operation):
-            if max(given.get(name, 1) for name in counts) > bank_depth(config, pair[1])[1]:
+            most = max(_words(config, operation, name, given.get(name, 1)) for name in counts)
+            if most > bank_depth(config, pair[1])[1]:
                 continue
             if given.get("a_memory", pair[0]) == pair[0] and given.get("out_memory", pair[1]) == pair[1]:
                 found.add(_vector_ports(operation, pair))
     return frozenset(found)
+
+
+def _words(config: NpuConfig, operation: int | None, field: str, count: int) -> int:
+    """Words that so many turns of a loop write at least: a tile that is turned around has as many as the array rows."""
+    return count * (config.array if operation is Operation.TRANSPOSE and field in ("blocks", "height") else 1)
 
 
 def excluded(config: NpuConfig, point: Point, engine: Engine) -> str | None:
@@ -104,9 +110,10 @@ def excluded(config: NpuConfig, point: Point, engine: Engine) -> str | None:
     words, unless one writes them all; and an instruction holds its port for writing until it ends (but in PAR).
     """
     alone = {memory for memory in (Memory.ACT, Memory.ACC, Memory.WGT) if bank_depth(config, memory)[0] == 1}
-    whole = {memory for memory in Memory if (1, point.value) == bank_depth(config, memory)}
     kinds = {one.engine: one for one in (Load, Matrix, Vector)}
     context = (*point.context, (point.field, point.value))
+    words = _words(config, dict(context).get("operation"), point.field, point.value)
+    whole = {memory for memory in Memory if (1, words) == bank_depth(config, memory)}
     mine = _ways(config, point.kind, context)
     theirs = _ways(config, kinds.get(engine, Instruction), ())
     assert mine and theirs, (point, engine)

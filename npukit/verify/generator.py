@@ -455,7 +455,9 @@ class _Generator:
             memory = random.choice([Memory.ACT, Memory.WGT])
             return {"memory": memory, "words": min(bank_depth(config, memory)[1], random.randint(300, 1500))}
         if engine is Engine.MATRIX:
-            return {"channels": random.randint(100, 400)}
+            # of few words, so that there is room beside what another engine writes
+            little = {"act_stride_channel": 0, "kernel_height": 1, "kernel_width": 1, "height": 1, "width": 1}
+            return {"channels": random.randint(100, 1000), **(little if random.random() < 0.5 else {})}
         if engine is Engine.STORE:
             return {"words": random.randint(300, 1500)}
         operation = random.choice([Operation.SUM, Operation.COPY, Operation.MAX])
