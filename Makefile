@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties validators cost verify verify-long internals hostile faults networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup demo test unit properties validators cost verify verify-long internals hostile faults tflite networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -81,6 +81,9 @@ wild: $(STAMP) ## common architectures, quantised and run whole: ARGS="--size 64
 
 onnx-suite: $(STAMP) ## ONNX's backend tests by the kit and by ONNX Runtime alone: ARGS="--config bf16-16x16"
 	$(BIN)/python tests/onnx_suite.py $(ARGS)
+
+tflite: $(STAMP) ## TFLite's operators as random models, against TensorFlow Lite Micro: N=2000 SEED=1
+	$(BIN)/python -m tests.tflite_cases --models $(or $(N),2000) --seed $(SEED)
 
 networks: $(STAMP) ## ResNets and MobileNetV2: ONNX Runtime = simulator = RTL
 	$(BIN)/python tests/networks.py

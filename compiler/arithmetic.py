@@ -20,6 +20,7 @@ from npukit.compiler.fixed_point import (
     addition_factors,
     average_factor,
     convolution_factors,
+    mean_factors,
     product_factors,
 )
 from npukit.compiler.ir.graph import Graph
@@ -59,6 +60,7 @@ __all__ = [
     "product_parameters",
     "requantize_descriptor",
     "requantize_operation",
+    "scaled_mean",
     "softmax_descriptor",
     "sum_descriptor",
     "weights_of",
@@ -72,6 +74,8 @@ _LARGEST_FACTOR = 1023
 """Of TABLE_DIVIDE."""
 _RESERVE = 5
 """Powers of e that QLinearSoftmax leaves between its largest sum and the largest number."""
+_TIES = range(30 - LEFT_SHIFT - 7, 30 - LEFT_SHIFT + 1)
+"""Powers of two in a multiplier with which a number of eight bits, shifted, may come to an odd multiple of 2**30."""
 _LARGEST_RESULT = 2.0**30
 """Half of what a whole number of 32 bits holds: so far away, roundings do not matter."""
 
@@ -299,9 +303,27 @@ def _fixed_elementwise(graph: Graph, operation: Elementwise) -> tuple[Operation,
         return Operation.MULTIPLY_FIXED, {"multiplier": multiplier, "shift": shift, **zeros, **limits}
     values: dict[str, Any] = {"left_shift": LEFT_SHIFT, "out_offset": zero_point(y), **limits}
     values |= {f"{name}_offset": -zero_point(one) for name, one in (("a", a), ("b", b))}
+    assert isinstance(operation, Add)
     for name, (multiplier, shift) in zip(("a", "b", "out"), addition_factors(a, b, y), strict=True):
         values |= {f"{name}_multiplier": multiplier, f"{name}_shift": shift}
+    if operation.subtract:
+        _check_negative(values["b_multiplier"], b)
+        values["b_multiplier"] *= -1
     return Operation.ADD_FIXED, values
+
+
+def _check_negative(multiplier: int, subtracted: Tensor) -> None:
+    """Refuse a multiplier whose negative rounds otherwise.
+
+    The doubled high product rounds half towards +infinity, so that -(x m) and x (-m) differ where x m is an odd
+    multiple of 2**30. x is a number of up to eight bits and a sign, times 2**20.
+    """
+    twos = (multiplier & -multiplier).bit_length() - 1
+    if _TIES.start <= twos < _TIES.stop:
+        raise Refused(
+            f"the scale {subtracted.scale:g} of {subtracted.name} makes the multiplier {multiplier}, a multiple of "
+            f"2**{twos}, with which differences may lie between two results; TensorFlow Lite rounds them the other way"
+        )
 
 
 def _check_magnitude(most: float) -> None:
@@ -358,7 +380,8 @@ def sum_descriptor(
     limits = machine_limits(y, operation.limits)
     if y.format.floating:
         return {**limits, "multiplier": np.float32(1) / np.float32(count)}
-    if operation.rounding is not Rounding.ONNXRUNTIME:  # the average of the numbers as they are stored
+    if operation.rounding is not Rounding.ONNXRUNTIME:
+        # the average of the numbers as they are stored
         bias = -zero_point(x) * (positions - count)
         return {**limits, "zero_point": 0, "bias": bias, "multiplier": average_factor(count)}
     multiplier = np.float32(ratio((x.scale,), (y.scale, count)))
@@ -369,6 +392,24 @@ def sum_descriptor(
         if not -(1 << 31) <= bias < 1 << 31:
             raise Refused(f"its scales make the factor {multiplier:g}, with which its zero point has no sum of 32 bits")
     return {**limits, "zero_point": zero, "bias": bias, "multiplier": multiplier}
+
+
+def scaled_mean(
+    graph: Graph, operation: GlobalAveragePool
+) -> tuple[dict[str, Any], tuple[NDArray[np.int32], ...]] | None:
+    """What REQUANTIZE_FIXED makes a mean with of the sum over height and width, where the result has another scale or
+    zero point: its descriptor, and bias, multiplier and shift; None where SUM makes it.
+
+    Raises:
+        Refused: for scales that make no multiplier.
+    """
+    x, y = graph.tensor(operation.input), graph.tensor(operation.output)
+    if operation.rounding is Rounding.ONNXRUNTIME or y.format.floating or x.quantization == y.quantization:
+        return None
+    count = x.view[2] * x.view[3]
+    numbers = (-zero_point(x) * count, *mean_factors(x, y, count))
+    descriptor = {"zero_point": zero_point(y), **machine_limits(y, operation.limits)}
+    return descriptor, tuple(np.array([number], np.int32) for number in numbers)
 
 
 def window_border(graph: Graph, operation: Convolution | DepthwiseConvolution | MaxPool | AveragePool) -> float:

@@ -17,6 +17,7 @@ __all__ = [
     "addition_factors",
     "average_factor",
     "convolution_factors",
+    "mean_factors",
     "product_factors",
     "quantize_multiplier",
 ]
@@ -102,3 +103,16 @@ def average_factor(count: int) -> np.float32:
             return factor
         factor = np.nextafter(factor, np.float32(np.inf))
     raise Refused(f"averages of {count} numbers cannot be told from those between two results in binary32")
+
+
+def mean_factors(x: Tensor, y: Tensor, count: int) -> tuple[int, int]:
+    """(m, s) by which a sum of so many numbers less their zero point becomes their mean in units of another scale.
+
+    Source: TensorFlow Lite's `reference/reduce.h`, QuantizedMeanOrSum, which cuts the multiplier's quotient off.
+
+    Raises:
+        Refused: for scales that make no multiplier.
+    """
+    multiplier, shift = _single(np.float64(np.float32(x.scale)) / np.float64(np.float32(y.scale)))
+    more = min(count.bit_length() - 1, 32, 31 + shift)
+    return (multiplier << more) // count, shift - more

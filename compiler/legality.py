@@ -12,6 +12,7 @@ from npukit.compiler.arithmetic import (
     elementwise_constant,
     elementwise_descriptor,
     product_multiplier,
+    scaled_mean,
     softmax_descriptor,
     sum_descriptor,
     weights_of,
@@ -101,7 +102,7 @@ def _check_fixed_point(graph: Graph, operation: TensorOperation) -> None:
             raise Refused(f"{name} is {tensor.format.name}; in TensorFlow Lite's arithmetic int8 is supported")
     if getattr(operation, "alpha", 1.0) != 1.0:
         raise Refused("it has a factor, which TensorFlow Lite's arithmetic does not know")
-    if isinstance(operation, AveragePool | GlobalAveragePool):
+    if isinstance(operation, AveragePool):
         x, y = graph.tensor(operation.input), graph.tensor(operation.output)
         if x.quantization != y.quantization:
             raise Refused("TensorFlow Lite's averages have their input's scale and zero point")
@@ -282,6 +283,8 @@ def _check_tables(config: NpuConfig, words: int) -> None:
 
 
 def _elementwise(config: NpuConfig, graph: Graph, operation: Elementwise) -> None:
+    if isinstance(operation, Add) and operation.subtract and operation.rounding is Rounding.ONNXRUNTIME:
+        raise Refused("differences are supported in TensorFlow Lite's arithmetic")
     y = graph.tensor(operation.output)
     if graph.tensors.keys().isdisjoint(operation.operands):
         raise Refused("both of its inputs are constant")
@@ -372,6 +375,8 @@ def _global_average_pool(config: NpuConfig, graph: Graph, operation: GlobalAvera
         windows += -(-rows // most) * -(-columns // most)
     if windows > config.acc_depth:
         raise Refused(f"an image of {height}x{width} makes {windows} partial sums; acc_depth is {config.acc_depth}")
+    if scaled_mean(graph, operation) is not None:
+        return
     multiplier = sum_descriptor(graph, operation, height * width, height * width)["multiplier"]
     exact = x.format.floating or operation.rounding is not Rounding.ONNXRUNTIME
     if not exact and not 2.0**-32 <= multiplier < 256:  # see MlasQLinearGlobalAveragePool

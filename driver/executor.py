@@ -23,6 +23,7 @@ from npukit.driver.host import (
     run_session_on,
 )
 from npukit.driver.loader import LoadedProgram, RunRecord, from_machine
+from npukit.driver.tflite_host import DOMAIN, TfliteNode, look_at_tflite
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program, ProgramError, TensorInfo
 from numpy.typing import NDArray
@@ -132,6 +133,21 @@ class _HostSegment:
             values.update(run_session(self.session, self.outputs, given))
 
 
+class _TfliteSegment:
+    """A node that is one of TFLite's operators, in TensorFlow Lite Micro."""
+
+    def __init__(self, node: onnx.NodeProto, values: Mapping[str, onnx.ValueInfoProto]) -> None:
+        self.inputs, self.outputs = list(node.input), list(node.output)
+        try:
+            self._node = TfliteNode(node, values)
+        except HostError as error:
+            raise ArtifactError(f"the part of the model that stays: {error}") from None
+
+    def run(self, values: dict[str, NDArray], transfers: Transfers) -> None:
+        """Add its outputs to `values`; nothing goes to a GPU."""
+        values.update(self._node.run(values))
+
+
 class Executor:
     """A compiled model on a device, which it may share with others; threads may share the executor.
 
@@ -173,7 +189,8 @@ class Executor:
         wanted = {*self.outputs, *expose}
         wanted.update(name for node in graph.node if node.op_type == "EPContext" for name in node.input)
         self._expose = expose
-        self._steps: list[_HostSegment | tuple[onnx.NodeProto, LoadedProgram]] = []
+        self._steps: list[_HostSegment | _TfliteSegment | tuple[onnx.NodeProto, LoadedProgram]] = []
+        self._look_at_tflite(model)
         address = 0
         pending: list[onnx.NodeProto] = []
 
@@ -184,6 +201,10 @@ class Executor:
                 pending.clear()
 
         for position, node in enumerate(graph.node):
+            if node.domain == DOMAIN:
+                flush(graph.node[position:])
+                self._steps.append(_TfliteSegment(node, values))
+                continue
             if node.op_type != "EPContext":
                 pending.append(node)
                 continue
@@ -198,10 +219,19 @@ class Executor:
         flush(())
         self._check_flow()
 
+    @staticmethod
+    def _look_at_tflite(model: onnx.ModelProto) -> None:
+        nodes = [node for node in model.graph.node if node.domain == DOMAIN]
+        try:
+            if nodes:
+                look_at_tflite(model, nodes)
+        except HostError as error:
+            raise ArtifactError(f"the part of the model that stays: {error}") from None
+
     def _check_flow(self) -> None:
         parts = [
             ("a part that stays", step.inputs, step.outputs)
-            if isinstance(step, _HostSegment)
+            if not isinstance(step, tuple)
             else (f"EPContext node {step[0].name}", step[0].input, step[0].output)
             for step in self._steps
         ]
@@ -262,7 +292,7 @@ class Executor:
         values = {**{name: array.copy() for name, array in self._constants.items()}, **self._checked(inputs)}
         result = Execution({})
         for step in self._steps:
-            if isinstance(step, _HostSegment):
+            if not isinstance(step, tuple):
                 start = perf_counter()
                 step.run(values, result.transfers)
                 result.host_seconds += perf_counter() - start

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 __all__ = [
+    "TFLITE",
     "HostError",
     "Transfers",
     "cpu_features",
@@ -31,6 +32,8 @@ __all__ = [
 ]
 
 
+TFLITE = "npukit.tflite"
+"""The domain of nodes that are TFLite's operators."""
 _SOURCE = re.compile(
     r"\[ONNXRuntimeError\] : \d+ : \w+ : |"
     r"/onnxruntime_src/\S+:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?(?: \[with [^\]]*\])? "
@@ -178,14 +181,16 @@ _WHILE_RUNNING = ("ConvInteger", "DynamicQuantizeLinear", "MatMulInteger")
 
 def quantized_tensors(model: onnx.ModelProto) -> list[str]:
     """Names of the activations that QuantizeLinear nodes and operators on integers write, in graph order, and that some
-    output depends on; sums of integers among them."""
+    output depends on; sums of integers among them. Of a TFLite model, of all activations."""
     needed = {value.name for value in model.graph.output}
     found = []
     for node in reversed(model.graph.node):
         if needed.isdisjoint(node.output):
             continue
         needed.update(names_used(node))
-        if quantises(node) or node.op_type in _WHILE_RUNNING:
+        if node.domain == TFLITE:
+            found += reversed(node.output)
+        elif quantises(node) or node.op_type in _WHILE_RUNNING:
             found.append(node.output[0])
     return found[::-1]
 

@@ -15,8 +15,10 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
+from npukit.compare_tflite import TfliteOracle
 from npukit.defined import definitions, given_name, with_given
 from npukit.driver.host import (
+    TFLITE,
     HostError,
     cpu_features,
     names_used,
@@ -26,11 +28,12 @@ from npukit.driver.host import (
     reference_model,
     run_session,
 )
+from npukit.driver.tflite_host import is_tflite
 from npukit.errors import UsageError
 from npukit.isa.program import Program
 from npukit.session import Session
 
-__all__ = ["Comparison", "Oracle", "compare"]
+__all__ = ["Comparison", "Oracle", "compare", "oracle_of"]
 
 
 class Oracle:
@@ -63,6 +66,11 @@ class Oracle:
         except HostError as error:
             raise UsageError(f"--compare: ONNX Runtime refuses the reference: {error}") from None
 
+    @property
+    def name(self) -> str:
+        """What it is, for reports."""
+        return f"ONNX Runtime {onnxruntime.__version__}, optimised graph"
+
     def run(self, inputs: Mapping[str, NDArray], given: Mapping[str, NDArray] | None = None) -> dict[str, NDArray]:
         """Outputs and quantised tensors by name.
 
@@ -84,6 +92,7 @@ class Comparison:
 
     Attributes:
         defined: tensors that are held to a definition, and how many elements of each are a step from ONNX Runtime's.
+        by_itself: tensors that TensorFlow Lite Micro, the reference, made for the host, which shows nothing.
     """
 
     reference: str
@@ -95,6 +104,7 @@ class Comparison:
     max_abs_diff: float = 0.0
     first_mismatch: dict[str, Any] | None = None
     defined: dict[str, int] = field(default_factory=dict)
+    by_itself: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The object that `run --json` prints under `compare`."""
@@ -192,8 +202,19 @@ def _plain(value: Any) -> int | float | str:
     return plain if isinstance(plain, int) or (isinstance(plain, float) and math.isfinite(plain)) else str(plain)
 
 
-def compare(session: Session, oracle: Oracle, inputs: Mapping[str, NDArray], outputs: Mapping[str, NDArray],
-            total: Comparison | None = None) -> Comparison:  # fmt: skip
+def oracle_of(model: onnx.ModelProto) -> Oracle | TfliteOracle:
+    """What a model is compared with: ONNX Runtime, or, of one that came as a TFLite file, TensorFlow Lite Micro.
+
+    Raises:
+        UsageError: it cannot be the oracle here, or refuses the model.
+    """
+    return TfliteOracle(model) if is_tflite(model) else Oracle(model)
+
+
+def compare(
+    session: Session, oracle: Oracle | TfliteOracle, inputs: Mapping[str, NDArray], outputs: Mapping[str, NDArray],
+    total: Comparison | None = None,
+) -> Comparison:  # fmt: skip
     """Compare this thread's last run of the session, whose outputs are given, with the oracle; adds to `total`.
 
     Raises:
@@ -209,12 +230,14 @@ def compare(session: Session, oracle: Oracle, inputs: Mapping[str, NDArray], out
     defined = {name: one for name, one in oracle.definitions.items() if name in made and name in actual}
     expected = oracle.run(inputs, {name: actual[name] for name in defined})
     result = total or Comparison(
-        reference=f"ONNX Runtime {onnxruntime.__version__}, optimised graph",
+        reference=oracle.name,
         host=f"{', '.join(cpu_features()) or 'no AVX2'}",
     )
-    names = [name for name in dict.fromkeys([*oracle.tensors, *oracle.outputs]) if name in actual]
+    own = {name for node in session.artifact.graph.node if node.domain == TFLITE for name in node.output}
+    names = [name for name in dict.fromkeys([*oracle.tensors, *oracle.outputs]) if name in actual and name not in own]
     equal: set[str] = set()
-    result.tensors = len([name for name in oracle.tensors if name in actual])
+    result.by_itself = len(own)
+    result.tensors = len([name for name in oracle.tensors if name in actual and name not in own])
     result.tensors_total = len(oracle.tensors)
     for name in names:
         want, got = expected[name], actual[name]

@@ -8,9 +8,11 @@ import onnx
 from numpy.typing import NDArray
 
 from npukit.compare import Comparison
+from npukit.compare_tflite import TfliteOracle
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.tensor import Tensor
 from npukit.driver.host import HostError, cpu_features, open_session, run_session
+from npukit.driver.tflite_host import is_tflite
 from npukit.errors import UsageError
 from npukit.ordered_sums import layer_output
 from npukit.session import Session
@@ -24,6 +26,8 @@ class FloatComparison(Comparison):
     """Besides the mismatches, `errors`: each tensor's largest difference from fp32, as a share of its range there."""
 
     errors: dict[str, float] = field(default_factory=dict)
+    exact: str = "ONNX Runtime"
+    """What computed in fp32."""
 
     @property
     def worst(self) -> tuple[str, float]:
@@ -47,6 +51,7 @@ def compare_floats(session: Session, inputs: Mapping[str, NDArray], outputs: Map
     result = FloatComparison(
         reference=f"ordered sums in bf16 of a {session.config.array}x{session.config.array} array",
         host=f"{', '.join(cpu_features()) or 'no AVX2'}",
+        exact="TensorFlow Lite Micro" if is_tflite(session.compilation.source) else "ONNX Runtime",
     )
     for graph in graphs:
         # what comes from the host is rounded on its way in
@@ -112,7 +117,9 @@ def _in_view(graph: Graph, values: NDArray, tensor: Tensor) -> NDArray:
 
 
 def _fp32(model: onnx.ModelProto, names: list[str], inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
-    """Those tensors and the model's outputs, computed by ONNX Runtime."""
+    """Those tensors and the model's outputs, computed in fp32."""
+    if is_tflite(model):
+        return TfliteOracle(model).run(inputs)
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     present = [value.name for value in copy.graph.output]

@@ -311,9 +311,11 @@ class Elementwise(_Rounded):
 
 @dataclass(frozen=True, kw_only=True)
 class Add(Elementwise):
-    """left + right."""
+    """left + right, or left - right."""
 
     mnemonic = "add"
+
+    subtract: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

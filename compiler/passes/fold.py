@@ -15,7 +15,7 @@ from npukit.compiler.arithmetic import border
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.names import free_name
 from npukit.compiler.ir.operations import Convolution
-from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor
+from npukit.compiler.ir.tensor import Constant, MemoryLayout, Tensor, view_axes
 from npukit.compiler.pass_base import GraphsPass
 from npukit.isa.config import NpuConfig
 from npukit.isa.layout import Layout, LayoutDim
@@ -146,22 +146,31 @@ class _Fold:
         batch, (*_, columns) = self.x.view[0], self.y.view
         place = self.blocks * self.config.array
         (top, left, *_), (down, across) = self.conv.pads, self.conv.dilations
+        order = _order(self.x)
+        by_number, by_channel, by_row, by_column = (order.index(axis) for axis in range(4))
+        origin = (0, 0, -top, -left)
         layout = Layout(
-            shape=self.x.view,
+            shape=tuple(self.x.view[axis] for axis in order),
             dims=(
-                LayoutDim(batch, 0, 1, self.height * columns * place),
-                LayoutDim(self.height, 2, self.unit, columns * place),
-                LayoutDim(columns, 3, self.conv.strides[1], place),
-                LayoutDim(self.rows, 2, down, wide * inner),
-                LayoutDim(wide, 3, across, inner),
-                LayoutDim(inner, 1, 1, 1),
+                LayoutDim(batch, by_number, 1, self.height * columns * place),
+                LayoutDim(self.height, by_row, self.unit, columns * place),
+                LayoutDim(columns, by_column, self.conv.strides[1], place),
+                LayoutDim(self.rows, by_row, down, wide * inner),
+                LayoutDim(wide, by_column, across, inner),
+                LayoutDim(inner, by_channel, 1, 1),
             ),
-            origin=(0, 0, -top, -left),
+            origin=tuple(origin[axis] for axis in order),
             pad=int(border(self.x)),
             length=batch * self.height * columns * place,
         )
         view = batch, self.channels, self.height, columns
         return replace(self.x, layout=MemoryLayout(self.x.name, view, self.x.order, layout))
+
+
+def _order(x: Tensor) -> tuple[int, ...]:
+    """Which of NCHW each dimension is of a tensor with four dimensions whose elements are in the model's order."""
+    there = dict.fromkeys(view_axes(len(x.shape), x.channel_axis))
+    return (*(axis for axis in range(4) if axis not in there), *there)
 
 
 def _folds(graph: Graph, operation: Convolution, config: NpuConfig) -> Iterator[_Fold]:

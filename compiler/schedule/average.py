@@ -3,7 +3,8 @@
 from dataclasses import replace
 from itertools import groupby, product
 
-from npukit.compiler.arithmetic import sum_descriptor, window_border
+import numpy as np
+from npukit.compiler.arithmetic import scaled_mean, sum_descriptor, window_border
 from npukit.compiler.ir.operations import AveragePool, GlobalAveragePool
 from npukit.compiler.limits import MAX_BLOCKS
 from npukit.compiler.schedule.builder import Builder, Placed, Region
@@ -11,6 +12,7 @@ from npukit.compiler.schedule.window import Tile, window_region, window_tiles
 from npukit.compiler.tasks import Buffer, CaptureBox, Operand
 from npukit.compiler.tiling import average_window, window_counts, window_words
 from npukit.isa.instructions import Memory, Operation, Vector
+from numpy.typing import NDArray
 
 __all__ = ["schedule_average", "schedule_global_average"]
 
@@ -131,6 +133,11 @@ def _sum(
             )
 
 
+def _for_lanes(builder: Builder, number: NDArray[np.int32]) -> NDArray[np.uint32]:
+    """The same parameter for all lanes of a block."""
+    return np.broadcast_to(number.view(np.uint32), (1, builder.config.array))
+
+
 def _average_tile(
     builder: Builder, layer: GlobalAveragePool, batch: int, blocks: tuple[int, int], tile: tuple[int, int]
 ) -> None:
@@ -146,6 +153,21 @@ def _average_tile(
     capture = builder.capture(layer.output, batch, blocks[0], 0, 0, rows_are_blocks=True)
 
     def finish(source: Operand, size: tuple[int, int], pitch: int, plane: int) -> None:
+        scaled = scaled_mean(builder.graph, layer)
+        if scaled is not None:
+            sums = Buffer(Memory.ACC, count, layer.output)
+            place = Operand("out", sums, write=True)
+            _sum(builder, source, place, size, pitch, plane, 1, 1, count, Memory.ACC)
+            parameters = builder.parameters(
+                layer.node, Operation.REQUANTIZE_FIXED, scaled[0], [_for_lanes(builder, one) for one in scaled[1]]
+            )
+            # all channel blocks have the same parameters, so that they take the place of rows
+            instruction = Vector(
+                operation=Operation.REQUANTIZE_FIXED, height=count, a_memory=Memory.ACC, a_stride_y=1,
+                out_stride_y=out.plane if count > 1 else 0,
+            )  # fmt: skip
+            builder.vector(instruction, (Operand("a", sums),), final, parameters, capture)
+            return
         values = sum_descriptor(builder.graph, layer, height * width, height * width)
         parameters = builder.parameters(layer.node, Operation.SUM, values, [])
         _sum(builder, source, final, size, pitch, plane, 1, out.plane, count, Memory.ACT, parameters, capture)

@@ -23,16 +23,20 @@ def add_parsers(commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from npukit.compiler.frontends.onnx.operators.catalogue import catalogue, markdown
+    from npukit.compiler.frontends.onnx.operators.catalogue import catalogue, markdown, tflite_catalogue
 
     if options.output is not None and not options.markdown:
         raise UsageError("-o goes with --markdown")
     if options.markdown and options.json:
         raise UsageError("--markdown and --json are two forms of one list: use one of them")
     if options.json:
-        print_json({"schema": 1, "operators": [asdict(entry) for entry in catalogue()]})
+        operators, tflite = ([asdict(entry) for entry in entries()] for entries in (catalogue, tflite_catalogue))
+        print_json({"schema": 1, "operators": operators, "tflite": tflite})
     elif not options.markdown:
         for entry in catalogue():
+            print(f"{', '.join(entry.names)}\n    {entry.summary.splitlines()[0]}")
+        print("\nof TFLite models:")
+        for entry in tflite_catalogue():
             print(f"{', '.join(entry.names)}\n    {entry.summary.splitlines()[0]}")
     elif options.output is None:
         print(markdown(), end="")

@@ -31,7 +31,7 @@ def boundary_text(profile: Profile) -> str:
     """What it cost to cut the graph, and what the rest took."""
     text = (
         f"{thousands(profile.boundary.moved)} bytes to and from the accelerator, laid out in "
-        f"{1e3 * profile.boundary.seconds:.1f} ms; ONNX Runtime's part in "
+        f"{1e3 * profile.boundary.seconds:.1f} ms; the host's part in "
         f"{1e3 * profile.seconds['fallback']:.1f} ms"
     )
     if profile.transfers.moved:

@@ -280,7 +280,10 @@ def test_what_is_refused() -> None:
     case.tensors["a"] = Tensor("a", (1, 4), UINT8, Quantization((0.5,), (3,)))
     with pytest.raises(Refused, match="a is uint8; in TensorFlow Lite's arithmetic int8"):
         check_operation(CONFIG, graph, add)
-    pool = GlobalAveragePool(output="p", sources=_node("MEAN"), input="x", rounding=Rounding.TFLITE)
+    pool = AveragePool(
+        output="p", sources=_node("POOL"), input="x", kernel=(3, 3), strides=(1, 1), pads=(0, 0, 0, 0),
+        count_padding=False, rounding=Rounding.TFLITE,
+    )  # fmt: skip
     case.input("x", (1, 3, 3, 4))
     case.tensor("p", (1, 1, 1, 4))
     with pytest.raises(Refused, match="their input's scale"):

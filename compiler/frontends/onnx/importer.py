@@ -10,10 +10,13 @@ import onnx
 import onnx_ir as ir
 from npukit.compiler.errors import ModelError
 from npukit.compiler.frontends.onnx.bfloat16_models import without_bfloat16
+from npukit.compiler.frontends.tflite.importer import onnx_model
+from npukit.compiler.frontends.tflite.reader import is_tflite_file
 from npukit.compiler.pass_base import Pass
 from npukit.driver.apart import Crash, run_apart
 from npukit.driver.first_look import CrashError, shapes_look
 from npukit.driver.host import HostError
+from npukit.driver.tflite_host import DOMAIN
 from onnx import helper
 
 __all__ = ["MAX_OPSET", "ImportPass", "Imported", "external_files", "load_model", "name_nodes", "with_shapes"]
@@ -39,6 +42,8 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
         data = source if isinstance(source, bytes) else Path(source).read_bytes()
     except OSError as error:
         raise ModelError(f"cannot read {name}: {error.strerror}") from None
+    if is_tflite_file(data):
+        return onnx_model(data, name)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
@@ -223,7 +228,7 @@ def _add_shapes(model: onnx.ModelProto) -> None:
         ModelError: when it crashes on the model. What it refuses is said when it is asked how it computes the model.
     """
     graph = model.graph
-    if all(node.domain in ("", "ai.onnx") for node in graph.node):
+    if all(node.domain in ("", "ai.onnx", DOMAIN) for node in graph.node):
         return
     known = {value.name for value in (*graph.value_info, *graph.output) if value.type.tensor_type.HasField("shape")}
     try:

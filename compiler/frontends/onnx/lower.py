@@ -13,6 +13,7 @@ from npukit.compiler.ir.names import free_name
 from npukit.compiler.ir.operations import Reinterpret, TensorOperation, operands_of
 from npukit.compiler.ir.tensor import Constant, Tensor
 from npukit.compiler.pass_base import GraphsPass
+from npukit.driver.tflite_host import DOMAIN
 
 __all__ = ["LowerPass"]
 
@@ -55,7 +56,9 @@ def _graph(name: str, matches: tuple[Match, ...], used_outside: set[str | None],
         for value, read in zip(match.inputs, match.reads, strict=True):
             given = match.graph.tensors[read]
             own = value.name or ""
-            quantization = None if given.quantization is None else declared_quantization(value)
+            quantization = given.quantization
+            if quantization is not None and match.node.domain != DOMAIN:
+                quantization = declared_quantization(value)
             tensors.setdefault(own, replace(given, name=own, quantization=quantization))
             if read == own or read in readings:
                 continue

@@ -21,7 +21,9 @@ from npukit.compiler.frontends.onnx.oracle import GraphOracle
 from npukit.compiler.frontends.onnx.partitioned import Partition
 from npukit.compiler.frontends.onnx.placement import earliest_stages, place_host, remove_copies
 from npukit.compiler.frontends.onnx.verify import verify_partition
+from npukit.compiler.frontends.tflite.operators import match_tflite
 from npukit.compiler.pass_base import Pass
+from npukit.driver.tflite_host import DOMAIN, is_tflite
 from npukit.isa.config import NpuConfig
 
 __all__ = ["PartitionPass"]
@@ -53,9 +55,10 @@ class PartitionPass(Pass[Imported, Partition]):
         ends = {one.nodes[0].outputs[0]: one.source for one in normalizations.values()}
         assign_channel_axes(graph, [*ends, *ends.values()])
         oracle = GraphOracle(source)
+        tflite = is_tflite(source)
         context = Context(
             self.config,
-            oracle.operators,
+            {} if tflite else oracle.operators,
             outputs,
             dict(model.opset_imports),
         )
@@ -86,7 +89,8 @@ class PartitionPass(Pass[Imported, Partition]):
             needed = _needed(graph, absorbed) if matches else set(graph)
             host, copies = place_host(graph, matches.values(), needed, stages)
             in_the_way: Mapping[ir.Node, str] = {}
-            if not context.floats:  # a bf16 machine has roundings of its own
+            # a bf16 machine has roundings of its own, and TFLite's operators run one by one
+            if not (context.floats or tflite):
                 in_the_way = matches_in_the_way(model, matches.values(), host, stages, oracle)
             if not in_the_way:
                 break
@@ -155,6 +159,8 @@ def _match_all(context: Context, graph: ir.Graph) -> tuple[dict[ir.Node, Match],
 
 def _match(context: Context, node: ir.Node) -> Match | None:
     """The node's match; None for nodes that others absorb (quantisers)."""
+    if node.domain == DOMAIN:
+        return match_tflite(context, node)
     if is_quantiser(node):
         if context.floats:
             raise Refused("the configuration computes bf16; quantised tensors are for int8")

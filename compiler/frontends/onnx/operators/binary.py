@@ -20,11 +20,11 @@ from npukit.compiler.frontends.onnx.operators.base import (
 )
 from npukit.compiler.frontends.onnx.operators.integer import Operand, as_dequantized, operands_of_node
 from npukit.compiler.frontends.onnx.operators.quantisation import Dequantized, constant, quantization_of
-from npukit.compiler.ir.operations import Add, Clamp, Convolution, Elementwise, Multiply
+from npukit.compiler.ir.operations import Add, Clamp, Convolution, Elementwise, Multiply, Rounding, SourceNode
 from npukit.compiler.ir.tensor import Constant, Quantization, Tensor
 from npukit.isa.formats import FLOAT32, FORMATS, INT8
 
-__all__ = ["Given", "given", "match_add", "match_limits", "match_mul"]
+__all__ = ["Given", "Spread", "given", "match_add", "match_limits", "match_mul", "over_channels"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,10 @@ def _match(context: Context, node: ir.Node, kind: type[Elementwise], operator: s
     innermost = max((axis for axis in range(len(y.shape)) if y.shape[axis] > 1), default=len(y.shape) - 1)
     if _aligned(operands[0].tensor.shape, len(y.shape))[innermost] < y.shape[innermost]:
         operands.reverse()
-    spread = [_over_channels(node, operand, y, result) for operand in operands]
+    spread = [
+        None if one.value is None else over_channels(node.name or "", one.tensor, y, sources_of(result.nodes))
+        for one in operands
+    ]
     left, right = (operand.tensor if one is None else one.tensor for operand, one in zip(operands, spread, strict=True))
     operation = kind(
         output=y.name, sources=sources_of(result.nodes), left=left.name, right=right.name,
@@ -81,7 +84,7 @@ def _match(context: Context, node: ir.Node, kind: type[Elementwise], operator: s
 
 
 @dataclass(frozen=True)
-class _Spread:
+class Spread:
     """What brings a tensor of one channel to all channels of a result."""
 
     tensor: Tensor
@@ -89,25 +92,27 @@ class _Spread:
     operation: Convolution
 
 
-def _over_channels(node: ir.Node, operand: Given, y: Tensor, result: Produced) -> _Spread | None:
-    """A convolution whose weights are 1, where an activation repeats along channels; its results are the same
-    numbers."""
-    x, channels = operand.tensor, y.view[1]
-    if operand.value is None or x.channel_axis != y.channel_axis or x.view[1] != 1 or channels == 1:
+def over_channels(
+    node: str, x: Tensor, y: Tensor, sources: tuple[SourceNode, ...], rounding: Rounding = Rounding.ONNXRUNTIME
+) -> Spread | None:
+    """A convolution whose weights are 1, where an activation repeats along a result's channels, or None; its results
+    are the same numbers."""
+    channels = y.view[1]
+    if x.channel_axis != y.channel_axis or x.view[1] != 1 or channels == 1:
         return None
     sizes = tuple(channels if axis == x.channel_axis else size for axis, size in enumerate(x.shape))
-    made = replace(x, name=f"{x.name} over channels of {node.name}", shape=sizes)
+    made = replace(x, name=f"{x.name} over channels of {node}", shape=sizes)
     shape = channels, 1, 1, 1
-    name = f"ones of {node.name}"
+    name = f"ones of {x.name} in {node}"
     if x.format.floating:
         weights = Constant(Tensor(name, shape, FLOAT32), np.ones(shape, np.float32))
     else:
         weights = Constant(Tensor(name, shape, INT8, Quantization((1.0,), (0,))), np.ones(shape, np.int8))
     operation = Convolution(
-        output=made.name, sources=sources_of(result.nodes), input=x.name, weights=name, strides=(1, 1),
-        pads=(0, 0, 0, 0), counted=False,
+        output=made.name, sources=sources, input=x.name, weights=name, strides=(1, 1), pads=(0, 0, 0, 0),
+        counted=False, rounding=rounding,
     )  # fmt: skip
-    return _Spread(made, weights, operation)
+    return Spread(made, weights, operation)
 
 
 def _aligned(shape: Sequence[int], dimensions: int) -> tuple[int, ...]:

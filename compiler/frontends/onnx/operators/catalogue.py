@@ -4,7 +4,7 @@ import ast
 import builtins
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -21,10 +21,14 @@ from npukit.compiler.frontends.onnx.operators import (
     windows,
 )
 from npukit.compiler.frontends.onnx.operators.unary import UNARY, match_unary
+from npukit.compiler.frontends.tflite.operators import TFLITE_MATCHERS, activations
+from npukit.compiler.frontends.tflite.operators import base as tflite_base
+from npukit.compiler.frontends.tflite.operators import integers as tflite_integers
+from npukit.compiler.frontends.tflite.operators import windows as tflite_windows
 from npukit.compiler.ir.operations import TensorOperation
 from npukit.compiler.legality import LEGALITY
 
-__all__ = ["OperatorEntry", "catalogue", "markdown"]
+__all__ = ["OperatorEntry", "catalogue", "markdown", "tflite_catalogue"]
 
 
 _INTRODUCTION = (
@@ -44,6 +48,13 @@ _INTRODUCTION = (
 )
 
 
+_TFLITE = (
+    "Of int8 models on int8 configurations, equal to TensorFlow Lite Micro, and of float models on bf16 ones. Tensors",
+    "have one scale, weights of convolutions one for each output as well. Everything else runs on the host in",
+    "TensorFlow Lite Micro itself.",
+)
+
+
 @dataclass(frozen=True)
 class OperatorEntry:
     """Operators of one matcher: what is taken, and the reasons why a node stays, with a name for each value."""
@@ -59,6 +70,18 @@ def catalogue() -> tuple[OperatorEntry, ...]:
     for name, matcher in MATCHERS.items():
         names.setdefault(matcher, []).append(name)
     names[match_unary] = sorted(UNARY)
+    return _entries(names)
+
+
+def tflite_catalogue() -> tuple[OperatorEntry, ...]:
+    """The same of TFLite's operators."""
+    names: dict[Callable, list[str]] = {}
+    for name, matcher in TFLITE_MATCHERS.items():
+        names.setdefault(matcher, []).append(name)
+    return _entries(names)
+
+
+def _entries(names: Mapping[Callable, Sequence[str]]) -> tuple[OperatorEntry, ...]:
     return tuple(
         OperatorEntry(
             tuple(mine), inspect.getdoc(matcher) or "", tuple(dict.fromkeys(_reasons(matcher, _module(matcher), set())))
@@ -85,6 +108,11 @@ def markdown() -> str:
     for entry in entries:
         own = [f"- {reason}" for reason in entry.reasons if reason not in everywhere]
         lines += ["", f"## {', '.join(entry.names)}", "", entry.summary, "", "A node stays:", "", *own]
+    lines += ["", "## TFLite's operators", "", *_TFLITE]
+    for entry in tflite_catalogue():
+        lines += ["", f"### {', '.join(entry.names)}", "", entry.summary]
+        if entry.reasons:
+            lines += ["", "A node stays:", "", *(f"- {reason}" for reason in entry.reasons)]
     return "\n".join(lines) + "\n"
 
 
@@ -173,5 +201,9 @@ _MODULES = {
     windows,
     legality,
     arithmetic,
-    *(_module(matcher) for matcher in MATCHERS.values()),
+    activations,
+    tflite_base,
+    tflite_integers,
+    tflite_windows,
+    *(_module(matcher) for matcher in (*MATCHERS.values(), *TFLITE_MATCHERS.values())),
 }

@@ -6,6 +6,8 @@ from math import prod
 import onnx_ir as ir
 from npukit.compiler.frontends.onnx.operators.base import graphs_of
 from npukit.compiler.frontends.onnx.operators.quantisation import ONNX_DOMAINS
+from npukit.compiler.frontends.tflite.macs import tflite_macs
+from npukit.driver.tflite_host import DOMAIN
 
 __all__ = ["macs_of"]
 
@@ -16,6 +18,8 @@ def macs_of(node: ir.Node) -> int | None:
     Convolutions, products of matrices, recurrent layers and attention multiply and accumulate; anything else counts as
     0. Products with padding count. Of an If, the larger branch counts.
     """
+    if node.domain == DOMAIN:
+        return tflite_macs(node)
     count = _COUNTS.get(node.op_type) if node.domain in (*ONNX_DOMAINS, "com.microsoft") else None
     try:
         if count is not None:

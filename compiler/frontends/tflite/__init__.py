@@ -1,0 +1,1 @@
+"""TFLite models in: files, their operators, and the graph that the other passes take."""
