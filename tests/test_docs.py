@@ -28,7 +28,7 @@ from npukit.cli import main
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 TOUR = ROOT / "docs" / "tour.md"
-ATTENTION = ROOT / "docs" / "attention.md"
+PAGES = (ROOT / "docs" / "attention.md", ROOT / "docs" / "tflite.md")
 FOLDERS = ("isa", "sim", "compiler", "driver", "hw", "fpga", "npukit", "tests")
 DOCUMENTS = sorted(
     {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")}
@@ -169,9 +169,10 @@ def test_tour_shows_what_happens() -> None:
     assert text == current_tour(), _RENEW
 
 
-def test_the_head_goes_as_shown() -> None:
-    text = ATTENTION.read_text(encoding="utf-8")
-    assert len(re.findall("^>>> ", text, re.M)) > 20
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_show_what_happens(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert re.findall("^>>> ", text, re.M)
     assert text == _examples(text), _RENEW
 
 
@@ -241,5 +242,6 @@ def test_folders_import_what_their_readme_allows(folder: str) -> None:
 if __name__ == "__main__":
     README.write_text(current_readme(), encoding="utf-8")
     TOUR.write_text(current_tour(), encoding="utf-8")
-    ATTENTION.write_text(_examples(ATTENTION.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(_examples(page.read_text(encoding="utf-8")), encoding="utf-8")
     sys.exit(os.EX_OK)

@@ -16,8 +16,8 @@ def add_parsers(commands) -> None:
     parser = commands.add_parser("zoo", help="list or write the models that come with the kit")
     parser.add_argument("name", nargs="?", metavar="NAME", help="model to write")
     parser.add_argument("--list", action="store_true", help="list the models")
-    parser.add_argument("-o", "--output", metavar="F", help="file to write (default: NAME.onnx)")
-    parser.add_argument("--precision", default="int8", help="int8 (default) or fp32")
+    parser.add_argument("-o", "--output", metavar="F", help="file to write (default: NAME.onnx, or NAME.tflite)")
+    parser.add_argument("--precision", default="int8", help="int8 (default), fp32, or tflite, of those that have it")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of synthetic weights (default: 0)")
     add_output(parser)
     parser.set_defaults(run=_run)
@@ -37,7 +37,7 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     if options.seed < 0:
         raise UsageError(f"--seed must be 0 or above, not {options.seed}")
-    path = options.output or f"{options.name}.onnx"
+    path = options.output or f"{options.name}.{'tflite' if options.precision == 'tflite' else 'onnx'}"
     check_writable(path)
     try:
         data = zoo.load(options.name, options.precision, options.seed, lambda text: say(options, text))

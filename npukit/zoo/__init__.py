@@ -1,8 +1,9 @@
-"""Networks that come with npukit, as ONNX files.
+"""Networks that come with npukit, as ONNX files, and one of them as a TFLite file as well.
 
 ``int8`` is a QDQ model (QuantizeLinear and DequantizeLinear around float operators, int8 activations and per-channel
 int8 weights), ``fp32`` the float model it was quantised from. The trained networks ``digits`` and ``digits-vit`` are
-stored; ``examples/train_digits.py`` and ``examples/train_digits_vit.py`` make their files. The others have synthetic
+stored; ``examples/train_digits.py`` and ``examples/train_digits_vit.py`` make their files. ``tflite`` is ``digits`` in
+TensorFlow Lite's int8, whose file ``examples/digits_tflite.py`` makes. The others have synthetic
 weights: they are made on first use, from a seed, without a download, and kept in the cache folder.
 """
 
@@ -40,7 +41,7 @@ class ZooEntry:
     trained: bool = False
 
     def filename(self, precision: str) -> str:
-        """Name of the ONNX file that holds ``precision``.
+        """Name of the file that holds ``precision``.
 
         Raises:
             ValueError: the network is not stored in that precision.
@@ -48,6 +49,8 @@ class ZooEntry:
         if precision not in self.precisions:
             choices = ", ".join(self.precisions)
             raise ValueError(f"precision of {self.name} must be one of {choices}, not {precision!r}")
+        if precision == "tflite":
+            return f"{self.name}.tflite"
         return f"{self.name}.onnx" if precision == "int8" else f"{self.name}_{precision}.onnx"
 
 
@@ -59,8 +62,9 @@ ZOO: Mapping[str, ZooEntry] = MappingProxyType(
                 name="digits",
                 description=(
                     "handwritten digits: residual CNN with 24 and 40 channels; "
-                    "image float32 [1, 1, 8, 8] in 0..1, logits float32 [1, 10]"
+                    "image float32 [1, 1, 8, 8] in 0..1, logits float32 [1, 10]; tflite: int8, [1, 8, 8, 1]"
                 ),
+                precisions=("int8", "fp32", "tflite"),
                 trained=True,
             ),
             ZooEntry(
@@ -126,7 +130,7 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str, precision: str = "int8", seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> bytes:
-    """Serialised ONNX model of a network.
+    """Serialised model of a network.
 
     Args:
         name: one of :func:`names`.
@@ -135,7 +139,7 @@ def load(name: str, precision: str = "int8", seed: int = 0, progress: Callable[[
         progress: gets a line of text when a network has to be made.
 
     Returns:
-        The bytes of the ``.onnx`` file.
+        The bytes of the ``.onnx`` or ``.tflite`` file.
 
     Raises:
         ValueError: no such network, or no such version of it.
@@ -154,7 +158,7 @@ def load(name: str, precision: str = "int8", seed: int = 0, progress: Callable[[
 
 
 def write(name: str, path: str | PathLike[str], precision: str = "int8", seed: int = 0) -> Path:
-    """Write a network to ``path`` as an ONNX file and return the path.
+    """Write a network's file to ``path`` and return the path.
 
     Raises:
         ValueError: as :func:`load`; then nothing is written.

@@ -163,5 +163,5 @@ def test_result_as_json() -> None:
     value = Comparison("ONNX Runtime", "avx2", 1, 2, 3, 0).to_json()
     assert list(value) == [
         "reference", "host", "tensors", "tensors_total", "elements", "mismatches", "max_abs_diff", "first_mismatch",
-        "defined",
+        "defined", "by_itself",
     ]  # fmt: skip

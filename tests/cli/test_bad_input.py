@@ -539,7 +539,7 @@ def test_options_of_run(npukit, small, options, message) -> None:
         ),
         (("compile", "m.onnx", "--stop-after", "sleep"), "argument --stop-after: invalid choice: 'sleep'"),
         (("zoo", "cats"), "one of digits, digits-vit, resnet18, resnet50, mobilenetv2, bert-tiny, "),
-        (("zoo", "digits", "--precision", "fp8"), "precision of digits must be one of int8, fp32, not 'fp8'"),
+        (("zoo", "digits", "--precision", "fp8"), "precision of digits must be one of int8, fp32, tflite, not 'fp8'"),
         (("zoo", "digits", "--list"), "zoo takes --list or a NAME, not both"),
         (("zoo", "-o", "f"), "-o goes with the NAME of a model"),
     ],

@@ -129,7 +129,7 @@ def test_zoo_list(npukit) -> None:
     assert npukit("zoo").out == text.out
     entries = npukit("zoo", "--list", "--json").json["models"]
     assert [entry["name"] for entry in entries] == list(zoo.names())
-    assert entries[0]["precisions"] == ["int8", "fp32"]
+    assert entries[0]["precisions"] == ["int8", "fp32", "tflite"]
 
 
 def test_zoo_writes_a_model(npukit, tmp_path, monkeypatch) -> None:
@@ -292,7 +292,7 @@ def test_run_json(npukit, digits) -> None:
     compare = value["compare"]
     assert set(compare) == {
         "reference", "host", "tensors", "tensors_total", "elements", "mismatches", "max_abs_diff", "first_mismatch",
-        "defined",
+        "defined", "by_itself",
     }  # fmt: skip
     assert compare["tensors"] == compare["tensors_total"] == 13 and compare["defined"] == {}
     assert (compare["mismatches"], compare["max_abs_diff"], compare["first_mismatch"]) == (0, 0.0, None)
