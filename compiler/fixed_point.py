@@ -75,6 +75,8 @@ def addition_factors(a: Tensor, b: Tensor, y: Tensor) -> tuple[tuple[int, int], 
     sides = [np.float64(np.float32(one.scale)) for one in (a, b)]
     twice = 2 * max(sides)
     last = twice / (np.float64(1 << LEFT_SHIFT) * np.float64(np.float32(y.scale)))
+    if last >= 1:
+        raise Refused(f"its scales make the factor {last:g} of its sum; TensorFlow Lite takes less than 1")
     first, second, result = (_single(one) for one in (sides[0] / twice, sides[1] / twice, last))
     return first, second, result
 

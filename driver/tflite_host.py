@@ -2,12 +2,12 @@
 are compared with."""
 
 import os
+import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -41,8 +41,8 @@ _one_at_a_time = threading.RLock()
 
 
 def is_tflite(model: onnx.ModelProto) -> bool:
-    """Whether a graph was made of a TFLite file, or is what was compiled of one."""
-    return any(entry.domain == DOMAIN for entry in model.opset_import)
+    """Whether a graph was made of a TFLite file."""
+    return any(tensor.name == FILE for tensor in model.graph.initializer)
 
 
 class _Interpreter:
@@ -96,22 +96,21 @@ def _explained(what: str) -> Iterator[None]:
         HostError: for any exception.
     """
     with _one_at_a_time:
-        reading, writing = os.pipe()
-        os.set_blocking(writing, False)
-        kept = os.dup(2)
         problem: Exception | None = None
-        try:
-            os.dup2(writing, 2)
+        kept = os.dup(2)
+        # no pipe: a process that another thread starts meanwhile would hold its end
+        with tempfile.TemporaryFile() as file:
             try:
-                yield
-            except Exception as error:  # RuntimeError as a rule, and what reading a damaged model raises
-                problem = error
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            os.close(writing)
-            said = os.read(reading, 1 << 16).decode(errors="replace")
-            os.close(reading)
+                os.dup2(file.fileno(), 2)
+                try:
+                    yield
+                except Exception as error:  # RuntimeError as a rule, and what reading a damaged model raises
+                    problem = error
+            finally:
+                os.dup2(kept, 2)
+                os.close(kept)
+            file.seek(0)
+            said = file.read(1 << 16).decode(errors="replace")
         if problem is not None:
             text = " ".join(f"{said} {problem}".split())
             short = text if len(text) <= 300 else f"{text[:100]} ... {text[-200:]}"
@@ -143,10 +142,13 @@ class TfliteNode:
     def __init__(self, node: onnx.NodeProto, values: Mapping[str, onnx.ValueInfoProto]) -> None:
         self.inputs, self.outputs = list(node.input), list(node.output)
         self._name = f"{node.op_type} {node.name}"
-        tensor = next((one.t for one in node.attribute if one.name == ATTRIBUTE), None)
-        data = b"" if tensor is None else numpy_helper.to_array(tensor).tobytes()
         try:
-            self._interpreter = _Interpreter(data, _bytes_of(values, [*self.inputs, *self.outputs]))
+            tensor = next(one.t for one in node.attribute if one.name == ATTRIBUTE)
+            data, size = numpy_helper.to_array(tensor).tobytes(), _bytes_of(values, [*self.inputs, *self.outputs])
+        except (StopIteration, KeyError, ValueError, TypeError):
+            raise HostError(f"{self._name} is damaged") from None
+        try:
+            self._interpreter = _Interpreter(data, size)
         except HostError as error:
             raise HostError(f"{self._name}: {error}") from None
 
@@ -170,12 +172,10 @@ class TfliteReference:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        look_at_tflite(model, list(model.graph.node))
-        data = next(one for one in model.graph.initializer if one.name == FILE)
-        values = _values(model)
-        self._interpreter = _Interpreter(numpy_helper.to_array(data).tobytes(), _bytes_of(values, [*values]))
+        _look_apart(_look_at_file, model)
         self.inputs = [value.name for value in model.graph.input]
         self.outputs = [value.name for value in model.graph.output]
+        self._interpreter = _of_file(model)
 
     def run(self, inputs: Mapping[str, NDArray], tensors: Mapping[str, int]) -> dict[str, NDArray]:
         """Outputs, and tensors of which the numbers in the file are given, by name.
@@ -183,8 +183,9 @@ class TfliteReference:
         Raises:
             HostError: when the interpreter stops.
         """
-        found = self._interpreter.run([inputs[name] for name in self.inputs], len(self.outputs))
-        shown = {name: self._interpreter.tensor(index) for name, index in tensors.items()}
+        with _one_at_a_time:  # until all that this run has made is read
+            found = self._interpreter.run([inputs[name] for name in self.inputs], len(self.outputs))
+            shown = {name: self._interpreter.tensor(index) for name, index in tensors.items()}
         return {**shown, **dict(zip(self.outputs, found, strict=True))}
 
 
@@ -196,29 +197,46 @@ def look_at_tflite(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> N
     """
     used = {name for node in nodes for name in (*node.input, *node.output)}
     values = [value for name, value in _values(model).items() if name in used]
-    part = helper.make_model(helper.make_graph(list(nodes), "host", [], [], value_info=values))
+    _look_apart(_look, helper.make_model(helper.make_graph(list(nodes), "host", [], [], value_info=values)))
+
+
+def _look_apart(look: Callable[[onnx.ModelProto, Path], str], model: onnx.ModelProto) -> None:
     try:
-        problem = run_apart(_look, part)
+        problem = run_apart(look, model)
     except Crash as crash:
         raise HostError(f"TensorFlow Lite Micro crashes on the model ({crash})") from None
     if problem:
         raise HostError(problem)
 
 
-def _look(part: onnx.ModelProto, _folder: Path) -> Any:
+def _look(part: onnx.ModelProto, _folder: Path) -> str:
     """What is wrong with the nodes of a model, or ""."""
     values = _values(part)
     try:
         for node in part.graph.node:
-            shapes = {name: values[name].type.tensor_type for name in node.input}
-            TfliteNode(node, values).run(
-                {
-                    name: np.zeros(
-                        [dim.dim_value for dim in kind.shape.dim], helper.tensor_dtype_to_np_dtype(kind.elem_type)
-                    )
-                    for name, kind in shapes.items()
-                }
-            )
+            TfliteNode(node, values).run({name: _zeros(values[name]) for name in node.input})
+    except HostError as error:
+        return str(error)
+    except (KeyError, ValueError, TypeError, IndexError):
+        return f"{node.op_type} {node.name} is damaged"
+    return ""
+
+
+def _look_at_file(model: onnx.ModelProto, _folder: Path) -> str:
+    """What is wrong with the file from which a graph was made, or ""."""
+    try:
+        _of_file(model).run([_zeros(value) for value in model.graph.input], len(model.graph.output))
     except HostError as error:
         return str(error)
     return ""
+
+
+def _of_file(model: onnx.ModelProto) -> _Interpreter:
+    data = next(one for one in model.graph.initializer if one.name == FILE)
+    values = _values(model)
+    return _Interpreter(numpy_helper.to_array(data).tobytes(), _bytes_of(values, [*values]))
+
+
+def _zeros(value: onnx.ValueInfoProto) -> NDArray:
+    kind = value.type.tensor_type
+    return np.zeros([dim.dim_value for dim in kind.shape.dim], helper.tensor_dtype_to_np_dtype(kind.elem_type))

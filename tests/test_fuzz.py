@@ -15,7 +15,8 @@ from fuzzing.case import GOOD, Kind, Outcome
 from fuzzing.watch import replay, run_kind, state_of
 
 CASES = {
-    "toml": 25, "assembly": 15, "npz": 15, "programs": 25, "compiled": 10, "models": 10, "link": 2, "mutated": 40,
+    "toml": 25, "assembly": 15, "npz": 15, "programs": 25, "compiled": 10, "models": 10, "tflite": 40, "link": 2,
+    "mutated": 40,
 }  # fmt: skip
 """Kinds that need no process of their own, and cases of each seed."""
 

@@ -7,37 +7,40 @@ import numpy as np
 from npukit.compiler.frontends.tflite.model import Option, TfliteModel, TfliteOperator, TfliteQuantization, TfliteTensor
 from numpy.typing import NDArray
 
-__all__ = ["OPERATORS", "random_inputs", "random_model"]
+__all__ = ["FLOAT_OPERATORS", "OPERATORS", "random_inputs", "random_model"]
 
 _SAME = 0
 _ACTIVATIONS = (0, 1, 2, 3)
 """None, RELU, RELU_N1_TO_1, RELU6."""
 
 
-def random_model(op: str, seed: int) -> TfliteModel:
-    """A model of one operator, int8."""
-    return _Maker(Random(f"{op} {seed}")).model(op)
+def random_model(op: str, seed: int, floats: bool = False) -> TfliteModel:
+    """A model of one operator, int8 or float."""
+    return _Maker(Random(f"{op} {seed}"), floats).model(op)
 
 
 def random_inputs(model: TfliteModel, seed: int) -> list[NDArray]:
-    """Numbers over the whole range of each input."""
+    """Numbers over the whole range of each input; normal ones of floats."""
     generator = np.random.default_rng(seed)
-    return [
-        generator.integers(-128, 128, model.tensors[index].shape, np.int8)
-        if model.tensors[index].type == "INT8"
-        else generator.integers(0, 256, model.tensors[index].shape, np.uint8)
-        for index in model.inputs
-    ]
+    found: list[NDArray] = []
+    for index in model.inputs:
+        tensor = model.tensors[index]
+        if tensor.type == "FLOAT32":
+            found.append(generator.normal(0, 2, tensor.shape).astype(np.float32))
+        else:
+            limits = np.iinfo(np.int8 if tensor.type == "INT8" else np.uint8)
+            found.append(generator.integers(limits.min, limits.max, tensor.shape, limits.dtype, endpoint=True))
+    return found
 
 
 class _Maker:
-    def __init__(self, random: Random) -> None:
-        self.random = random
+    def __init__(self, random: Random, floats: bool) -> None:
+        self.random, self.floats = random, floats
         self.numbers = np.random.default_rng(random.getrandbits(32))
         self.tensors: list[TfliteTensor] = []
 
     def model(self, op: str) -> TfliteModel:
-        kind, options, inputs = OPERATORS[op](self)
+        kind, options, inputs = (FLOAT_OPERATORS if self.floats else OPERATORS)[op](self)
         *given, output = inputs
         operator = TfliteOperator(op, tuple(given), (output,), kind, options)
         activations = dict.fromkeys(index for index in given if index != -1 and self.tensors[index].data is None)
@@ -61,25 +64,35 @@ class _Maker:
         self, shape: tuple[int, ...], scale: float = 0.0, zero: int | None = None, type: str = "INT8"
     ) -> int:
         zero = self.zero() if zero is None else zero
+        if self.floats:
+            return self.add(TfliteTensor(f"t{len(self.tensors)}", shape, "FLOAT32"))
         quantization = TfliteQuantization((scale or self.scale(),), (zero + (128 if type == "UINT8" else 0),))
         return self.add(TfliteTensor(f"t{len(self.tensors)}", shape, type, quantization))
 
     def alike(self, index: int, shape: tuple[int, ...]) -> int:
         """A tensor with the scale and zero point of another."""
-        return self.add(TfliteTensor(f"t{len(self.tensors)}", shape, "INT8", self.tensors[index].quantization))
+        other = self.tensors[index]
+        return self.add(TfliteTensor(f"t{len(self.tensors)}", shape, other.type, other.quantization))
 
     def constant(self, values: NDArray, type: str, quantization: TfliteQuantization | None = None) -> int:
         return self.add(TfliteTensor(f"t{len(self.tensors)}", values.shape, type, quantization, values))
 
     def weights(self, shape: tuple[int, ...], axis: int, several: bool) -> int:
+        if self.floats:
+            return self.constant(self.normal(shape), "FLOAT32")
         count = shape[axis] if several else 1
         scales = tuple(self.scale(-8, -2) for _ in range(count))
         values = self.numbers.integers(-127, 128, shape, np.int8)
         return self.constant(values, "INT8", TfliteQuantization(scales, (0,) * count, axis if several else 0))
 
+    def normal(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        return self.numbers.normal(0, 1, shape).astype(np.float32)
+
     def bias(self, x: int, weights: int, outputs: int, optional: bool = True) -> int:
         if optional and self.random.random() < 0.2:
             return -1
+        if self.floats:
+            return self.constant(self.normal((outputs,)), "FLOAT32")
         values = self.numbers.integers(-(1 << 13), 1 << 13, outputs).astype(np.int32)
         first, second = self.tensors[x].quantization, self.tensors[weights].quantization
         assert first is not None and second is not None
@@ -158,8 +171,9 @@ class _Maker:
         if self.random.random() < 0.3:
             place = self.random.randrange(2)
             given = self.tensors[tensors[place]]
-            values = self.numbers.integers(-128, 128, given.shape, np.int8)
-            self.tensors[tensors[place]] = TfliteTensor(given.name, given.shape, "INT8", given.quantization, values)
+            whole = self.numbers.integers(-128, 128, given.shape, np.int8)
+            values = self.normal(given.shape) if self.floats else whole
+            self.tensors[tensors[place]] = TfliteTensor(given.name, given.shape, given.type, given.quantization, values)
         options = self.fused() | ({"PotScaleInt16": False} if kind != "MulOptions" else {})
         return kind, options, (*tensors, self.activation(shape, self.scale(-4, 2)))
 
@@ -190,7 +204,9 @@ class _Maker:
 
     def pad_with(self) -> "_Made":
         _, options, (given, pairs, made) = self.pad()
-        value = self.constant(self.numbers.integers(-128, 128, (1,), np.int8), "INT8", self.tensors[given].quantization)
+        whole, quantization = self.numbers.integers(-128, 128, (1,), np.int8), self.tensors[given].quantization
+        number = self.normal((1,)) if self.floats else whole
+        value = self.constant(number, self.tensors[given].type, quantization)
         return "PadV2Options", options, (given, pairs, value, made)
 
     def reshape(self) -> "_Made":
@@ -251,6 +267,10 @@ class _Maker:
         given = self.activation(shape, type=self.random.choice(["INT8", "UINT8"]))
         return "QuantizeOptions", {}, (given, self.activation(shape))
 
+    def softmax(self) -> "_Made":
+        shape = self.shape()
+        return "SoftmaxOptions", {"Beta": 1.0}, (self.activation(shape), self.activation(shape))
+
 
 _Made = tuple[str, dict[str, Option], tuple[int, ...]]
 
@@ -278,3 +298,9 @@ OPERATORS: Mapping[str, Callable[[_Maker], _Made]] = {
     "QUANTIZE": _Maker.quantize,
 }
 """What makes a random operator of each kind."""
+
+FLOAT_OPERATORS: Mapping[str, Callable[[_Maker], _Made]] = {
+    **{name: make for name, make in OPERATORS.items() if name != "QUANTIZE"},
+    "SOFTMAX": _Maker.softmax,
+}
+"""The same of float models."""

@@ -12,6 +12,7 @@ KINDS: dict[str, tuple[str, int]] = {
     "programs": ("programs", 20),
     "compiled": ("compiled", 12),
     "models": ("models", 12),
+    "tflite": ("tflite", 12),
     "link": ("link", 1),
     "kernels": ("kernels", 4),
     "harness": ("harness", 4),

@@ -16,7 +16,7 @@ from npukit.compiler.pass_base import Pass
 from npukit.driver.apart import Crash, run_apart
 from npukit.driver.first_look import CrashError, shapes_look
 from npukit.driver.host import HostError
-from npukit.driver.tflite_host import DOMAIN
+from npukit.driver.tflite_host import DOMAIN, is_tflite
 from onnx import helper
 
 __all__ = ["MAX_OPSET", "ImportPass", "Imported", "external_files", "load_model", "name_nodes", "with_shapes"]
@@ -36,6 +36,7 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
     """
     if isinstance(source, onnx.ModelProto):
         _refuse_external_data(source)
+        _refuse_tflite_nodes(source)
         return without_bfloat16(source)
     name = "the model" if isinstance(source, bytes) else str(source)
     try:
@@ -61,7 +62,15 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
             onnx.load_external_data_for_model(model, str(Path(source).parent))
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
             raise ModelError(f"{name}: external data cannot be read: {str(error).splitlines()[0]}") from None
+    _refuse_tflite_nodes(model)
     return without_bfloat16(model)
+
+
+def _refuse_tflite_nodes(model: onnx.ModelProto) -> None:
+    """Nodes that hold TFLite models are taken from TFLite files, and what was compiled of them, alone."""
+    nodes = [node for node in model.graph.node if node.domain == DOMAIN]
+    if nodes and not is_tflite(model) and all(node.op_type != "EPContext" for node in model.graph.node):
+        raise ModelError(f"{nodes[0].op_type} {nodes[0].name} is of the domain {DOMAIN}: give the TFLite file itself")
 
 
 def _refuse_external_data(model: onnx.ModelProto) -> None:

@@ -89,10 +89,11 @@ def _graph(name: str, matches: tuple[Match, ...], used_outside: set[str | None],
 
 
 def _named(constant: Constant, tensors: Collection[str], constants: dict[str, Constant]) -> str:
-    """Put a constant among others, under its name or one like it that no tensor has."""
+    """Put a constant among others, under its name or one like it that no tensor and no other constant has."""
     name = free_name(constant.tensor.name, tensors)
-    there = constants.setdefault(name, Constant(replace(constant.tensor, name=name), constant.data))
-    assert _same(there, constant), f"two constants are called {name}"
+    while name in constants and not _same(constants[name], constant):
+        name = free_name(f"{name} again", tensors)
+    constants.setdefault(name, Constant(replace(constant.tensor, name=name), constant.data))
     return name
 
 

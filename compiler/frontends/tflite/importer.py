@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
+from npukit.compiler.errors import ModelError
 from npukit.compiler.frontends.tflite.model import TfliteModel, TfliteOperator, TfliteTensor
 from npukit.compiler.frontends.tflite.reader import read_model
 from npukit.compiler.frontends.tflite.writer import write_model
@@ -19,6 +20,8 @@ from onnx import TensorProto, helper, numpy_helper
 __all__ = ["onnx_model", "tensor_numbers"]
 
 _IR_VERSION, _OPSET = 10, 21
+_COPIES, _SPARE = 4, 1 << 26
+"""Bytes that all operators by themselves may take: as many times the file's, and so many more."""
 _TYPES: Mapping[str, int] = {
     "FLOAT32": TensorProto.FLOAT,
     "INT32": TensorProto.INT32,
@@ -42,7 +45,12 @@ def onnx_model(data: bytes, name: str = "the model") -> onnx.ModelProto:
     """
     model = _with_names(read_model(data, name))
     values = [helper.make_tensor_value_info(one.name, _TYPES[one.type], one.shape) for one in model.tensors]
-    nodes = [_node(model, operator, number) for number, operator in enumerate(model.operators)]
+    nodes, room = [], _COPIES * len(data) + _SPARE
+    for number, operator in enumerate(model.operators):
+        nodes.append(_node(model, operator, number))
+        room -= nodes[-1].ByteSize()
+        if room < 0:
+            raise ModelError(f"{name}: its operators share so many constants that each by itself takes too much memory")
     made = {index for operator in model.operators for index in operator.outputs}
     constants = [
         numpy_helper.from_array(tensor.data, tensor.name)
@@ -73,7 +81,8 @@ def _with_names(model: TfliteModel) -> TfliteModel:
     taken: set[str] = {FILE}
     tensors = []
     for index, tensor in enumerate(model.tensors):
-        name = free_name(tensor.name or f"tensor_{index}", taken)
+        name = tensor.name if tensor.name and tensor.name not in taken else f"{tensor.name or 'tensor'}_{index}"
+        name = free_name(name, taken)
         taken.add(name)
         tensors.append(TfliteTensor(name, tensor.shape, tensor.type, tensor.quantization, tensor.data))
     return TfliteModel(tuple(tensors), model.operators, model.inputs, model.outputs, model.description)

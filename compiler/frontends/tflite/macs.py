@@ -18,7 +18,10 @@ def tflite_macs(node: ir.Node) -> int:
         return 0
     model = read_model(node.attributes[ATTRIBUTE].as_tensor().numpy().tobytes())
     operator = model.operators[0]
-    return count(operator, [model.tensors[index] for index in (*operator.inputs, operator.outputs[0])])
+    try:
+        return count(operator, [model.tensors[index] for index in (*operator.inputs, operator.outputs[0])])
+    except IndexError:  # it lacks inputs, or they lack dimensions
+        return 0
 
 
 _Count = Callable[[TfliteOperator, list[TfliteTensor]], int]

@@ -10,6 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from npukit.compiler.errors import ModelError
 from npukit.compiler.frontends.tflite.model import Option
 from npukit.compiler.frontends.tflite.schema import Budget, schema
 
@@ -41,9 +42,15 @@ def read_options(kind: str, table: Any, budget: Budget) -> dict[str, Option]:
     for field, several in _fields(kind):
         read = getattr(options, field)
         if several:
-            found[field] = tuple(int(read(index)) for index in budget.numbers(getattr(options, f"{field}Length")()))
-        else:
-            found[field] = read()
+            values = [read(index) for index in budget.numbers(getattr(options, f"{field}Length")())]
+            if not all(isinstance(one, int) for one in values):
+                raise ModelError(f"{kind} hold something else than whole numbers in {field}, which is not supported")
+            found[field] = tuple(values)
+            continue
+        value = read()
+        if not isinstance(value, int | float):
+            raise ModelError(f"{kind} hold something else than a number in {field}, which is not supported")
+        found[field] = value
     return found
 
 

@@ -20,6 +20,7 @@ from npukit.compiler.frontends.tflite.model import (
 )
 from npukit.compiler.frontends.tflite.options import read_options
 from npukit.compiler.frontends.tflite.schema import Budget, names_of, schema
+from npukit.compiler.frontends.tflite.shapes import check_shapes
 from numpy.typing import NDArray
 
 __all__ = ["is_tflite_file", "read_model"]
@@ -71,6 +72,8 @@ class _Reader:
             raise ModelError(f"it has version {model.Version()} of TFLite's format; 3 is supported")
         if model.SubgraphsLength() != 1:
             raise ModelError(f"it has {model.SubgraphsLength()} graphs; one, without control flow, is supported")
+        if model.BuffersLength() and model.Buffers(0).DataLength():
+            raise ModelError("its first buffer holds data, and stands for tensors that hold none")
         graph = model.Subgraphs(0)
         codes = [self._code(model.OperatorCodes(index)) for index in self._numbers(model.OperatorCodesLength())]
         tensors = tuple(self._tensor(graph.Tensors(index)) for index in self._numbers(graph.TensorsLength()))
@@ -82,6 +85,7 @@ class _Reader:
         description = model.Description()
         found = TfliteModel(tensors, operators, inputs, outputs, "" if description is None else description.decode())
         _check_flow(found)
+        check_shapes(found)
         return found
 
     def _numbers(self, count: Any) -> range:
@@ -148,7 +152,7 @@ class _Reader:
             if buffer.Offset() > 1:  # of files of more than 2 GB, behind the tables
                 data = np.frombuffer(self._data, np.uint8, buffer.Size(), buffer.Offset())
             elif buffer.DataLength():
-                data = np.array(buffer.DataAsNumpy(), np.uint8)
+                data = np.asarray(buffer.DataAsNumpy(), np.uint8)
             else:
                 data = None
             self._buffers[index] = data
@@ -156,11 +160,11 @@ class _Reader:
 
     def _quantization(self, tensor: Any, name: str, shape: tuple[int, ...]) -> TfliteQuantization | None:
         found = tensor.Quantization()
-        if found is None or found.ScaleLength() == 0:
-            return None
+        if found is None or found.ScaleLength() == 0 or found.ZeroPointLength() == 0:
+            return None  # as TensorFlow Lite Micro has it
         scales = tuple(float(found.Scale(index)) for index in self._numbers(found.ScaleLength()))
         zeros = tuple(int(found.ZeroPoint(index)) for index in self._numbers(found.ZeroPointLength()))
-        zeros = zeros * len(scales) if len(zeros) == 1 else zeros or (0,) * len(scales)
+        zeros = zeros * len(scales) if len(zeros) == 1 else zeros
         axis = int(found.QuantizedDimension())
         if any(not (isfinite(scale) and scale > 0) for scale in scales):
             wrong = next(scale for scale in scales if not (isfinite(scale) and scale > 0))
@@ -183,6 +187,8 @@ def _check_flow(model: TfliteModel) -> None:
             raise ModelError(f"its input {index} is a constant, comes twice, or does not exist")
         there.add(index)
     for number, operator in enumerate(model.operators):
+        if not operator.outputs:
+            raise ModelError(f"operator {number}, {operator.op}, makes nothing")
         for index in operator.inputs:
             if index != -1 and index not in there:
                 raise ModelError(
@@ -192,6 +198,8 @@ def _check_flow(model: TfliteModel) -> None:
             if index not in known or index in there:
                 raise ModelError(f"operator {number}, {operator.op}, makes tensor {index}, which is there or unknown")
             there.add(index)
+    if len(set(model.outputs)) < len(model.outputs):
+        raise ModelError("one of its outputs is there twice")
     for index in model.outputs:
         if index not in there:
             raise ModelError(f"its output {index} is made by nothing")

@@ -17,6 +17,7 @@ from npukit.compiler.frontends.tflite.operators.movement import (
 )
 from npukit.compiler.frontends.tflite.operators.pool import match_average_pool, match_max_pool, match_mean
 from npukit.compiler.frontends.tflite.operators.product import match_fully_connected
+from npukit.compiler.frontends.tflite.operators.softmax import match_softmax
 from npukit.compiler.ir.verify import InvalidGraph, verify_graph
 from npukit.compiler.legality import check_operation
 
@@ -41,13 +42,28 @@ TFLITE_MATCHERS: Mapping[str, Matcher] = {
     "CONCATENATION": match_concatenation,
     "RELU": match_function,
     "RELU6": match_function,
-    "RELU_N1_TO_1": match_function,
     "LEAKY_RELU": match_function,
     "LOGISTIC": match_function,
     "TANH": match_function,
     "HARD_SWISH": match_function,
     "QUANTIZE": match_quantize,
+    "SOFTMAX": match_softmax,
 }
+
+_OPTIONS = {
+    "CONV_2D": "Conv2DOptions",
+    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
+    "FULLY_CONNECTED": "FullyConnectedOptions",
+    "ADD": "AddOptions",
+    "SUB": "SubOptions",
+    "MUL": "MulOptions",
+    "AVERAGE_POOL_2D": "Pool2DOptions",
+    "MAX_POOL_2D": "Pool2DOptions",
+    "CONCATENATION": "ConcatenationOptions",
+    "LEAKY_RELU": "LeakyReluOptions",
+    "SOFTMAX": "SoftmaxOptions",
+}
+"""Tables of options that decide what an operator computes."""
 
 
 def match_tflite(context: Context, node: ir.Node) -> Match:
@@ -59,7 +75,13 @@ def match_tflite(context: Context, node: ir.Node) -> Match:
     matcher = TFLITE_MATCHERS.get(node.op_type)
     if matcher is None:
         raise Refused(f"operator {node.op_type} is not supported (npukit ops lists those that are)")
-    match = matcher(Node(context, node))
+    parsed = Node(context, node)
+    if len(parsed.operator.outputs) != 1:
+        raise Refused(f"it has {len(parsed.operator.outputs)} outputs; one is supported")
+    wanted = _OPTIONS.get(node.op_type)
+    if wanted is not None and parsed.operator.kind != wanted:
+        raise Refused(f"its options are {parsed.operator.kind or 'missing'}, and {wanted} are wanted")
+    match = matcher(parsed)
     try:
         verify_graph(match.graph)
     except InvalidGraph as problem:  # of shapes, which files state for every tensor

@@ -41,13 +41,30 @@ def fused_limits(node: Node) -> Limits:
 
 
 def limits_of(limits: tuple[float, float], y: Tensor) -> tuple[float, float]:
-    """Limits in a tensor's numbers (TensorFlow Lite's CalculateActivationRangeQuantized, in `kernel_util.cc`)."""
+    """Limits in a tensor's numbers (TensorFlow Lite's CalculateActivationRangeQuantized, in `kernel_util.cc`).
+
+    Raises:
+        Refused: for a scale in which they are too far away.
+    """
     if y.format.floating:
         return limits
     stored = y.format.stored
     low, high = stored.start, stored.stop - 1
     if limits[0] > -np.inf:
-        low = max(low, y.zero_point + round_away(float(np.float32(limits[0]) / np.float32(y.scale))))
+        low = max(low, y.zero_point + _steps(limits[0], y))
     if limits[1] < np.inf:
-        high = min(high, y.zero_point + round_away(float(np.float32(limits[1]) / np.float32(y.scale))))
+        high = min(high, y.zero_point + _steps(limits[1], y))
     return low, high
+
+
+def _steps(number: float, y: Tensor) -> int:
+    """A number in units of a tensor's scale.
+
+    Raises:
+        Refused: for one that TensorFlow Lite could not convert to 32 bits.
+    """
+    with np.errstate(over="ignore"):
+        steps = float(np.float32(number) / np.float32(y.scale))
+    if not abs(steps) < 1 << 30:
+        raise Refused(f"its limit {number:g} is {steps:g} steps of {y.scale:g}; less than 2**30 are supported")
+    return round_away(steps)

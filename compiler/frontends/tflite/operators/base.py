@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 from npukit.compiler.errors import Refused
 from npukit.compiler.frontends.onnx.operators.base import Context, Match, Produced, match_of_several
-from npukit.compiler.frontends.tflite.model import Option, TfliteOperator, TfliteQuantization, TfliteTensor
+from npukit.compiler.frontends.tflite.model import TfliteOperator, TfliteQuantization, TfliteTensor
 from npukit.compiler.frontends.tflite.reader import read_model
 from npukit.compiler.ir.operations import Limits, Rounding, SourceNode, TensorOperation
 from npukit.compiler.ir.tensor import Constant, Quantization, Tensor
@@ -62,6 +62,11 @@ class Node:
         return found
 
     @property
+    def name(self) -> str:
+        """Of the node."""
+        return self.node.name or ""
+
+    @property
     def made(self) -> TfliteTensor:
         """The first output as the file has it."""
         return self._tensors[self.operator.outputs[0]]
@@ -70,11 +75,6 @@ class Node:
         """An option that is a whole number."""
         found = self.operator.options.get(name, default)
         return int(found) if isinstance(found, int | float) else default
-
-    def options(self, name: str) -> tuple[int, ...]:
-        """An option that is several numbers."""
-        found: Option = self.operator.options.get(name, ())
-        return found if isinstance(found, tuple) else (int(found),)
 
     @property
     def floats(self) -> bool:
@@ -89,7 +89,7 @@ class Node:
     @property
     def sources(self) -> tuple[SourceNode, ...]:
         """The provenance of its operations."""
-        return (SourceNode(self.node.name or "", self.node.op_type),)
+        return (SourceNode(self.name, self.node.op_type),)
 
     def described(self, tensor: TfliteTensor, wanted: NumberFormat = INT8) -> Tensor:
         """An activation as the machine sees it; `wanted`: of quantised numbers.
@@ -97,9 +97,11 @@ class Node:
         Raises:
             Refused: of another type than the configuration's, or with more than one scale.
         """
-        if not tensor.shape:
-            raise Refused(f"{tensor.name} has no dimension")
         axis = len(tensor.shape) - 1
+        if axis < 1 and tensor.data is None:
+            raise Refused(f"{tensor.name} has the shape {list(tensor.shape)}; two dimensions and more are supported")
+        if axis < 0:
+            raise Refused(f"{tensor.name} has no dimension")
         if self.floats:
             if tensor.type != "FLOAT32":
                 raise Refused(f"{tensor.name} is {tensor.type}; the configuration computes bf16, of FLOAT32 tensors")
@@ -140,8 +142,8 @@ class Node:
     def integers(self, position: int) -> tuple[int, ...]:
         """A constant input of whole numbers. Raises Refused for another."""
         tensor = self.present(position)
-        if tensor.data is None or tensor.data.dtype.kind not in "iu":
-            raise Refused(f"input {tensor.name} is not constant whole numbers")
+        if tensor.data is None or tensor.type != "INT32":
+            raise Refused(f"input {tensor.name} is {tensor.type}; a constant of INT32 is supported")
         return tuple(int(one) for one in tensor.data.reshape(-1))
 
     def match(
@@ -151,10 +153,13 @@ class Node:
         """The match of it: operations that read operands and constants, with `inner` tensors between them."""
         values = [one.value for one in operands if one.value is not None]
         tensors = [one.tensor for one in operands if one.value is not None]
-        there = [*(one.constant for one in operands), *constants]
-        return match_of_several(
-            self.node, [result], values, tensors, operations, [one for one in there if one is not None], inner
-        )
+        there = [one for one in (*(one.constant for one in operands), *constants) if one is not None]
+        made = {id(one.tensor): one.tensor.name for one in there}
+        made |= {id(one): one.name for one in (*inner, result.tensor)}
+        names = [*made.values(), *{one.name for one in tensors}]
+        if len(set(names)) < len(names):
+            raise Refused(f"several of its tensors and constants have one name among {sorted(names)}")
+        return match_of_several(self.node, [result], values, tensors, operations, there, inner)
 
 
 Matcher = Callable[[Node], Match]
@@ -165,6 +170,10 @@ def _quantization(tensor: TfliteTensor) -> Quantization:
         raise Refused(f"{tensor.name} is {tensor.type} and has no scale")
     if len(tensor.quantization.scale) != 1:
         raise Refused(f"{tensor.name} has {len(tensor.quantization.scale)} scales; one is supported")
+    (zero_point,) = tensor.quantization.zero_point
+    stored = np.iinfo(np.uint8 if tensor.type == "UINT8" else np.int8)
+    if not stored.min <= zero_point <= stored.max:
+        raise Refused(f"{tensor.name} is {tensor.type} and has the zero point {zero_point}")
     return Quantization(tensor.quantization.scale, tensor.quantization.zero_point)
 
 

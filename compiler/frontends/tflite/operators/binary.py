@@ -8,8 +8,9 @@ from npukit.compiler.frontends.onnx.operators.base import Match
 from npukit.compiler.frontends.onnx.operators.binary import over_channels
 from npukit.compiler.frontends.tflite.operators.activations import fused_limits
 from npukit.compiler.frontends.tflite.operators.base import Node, Operand
-from npukit.compiler.ir.operations import Add, Elementwise, Multiply
-from npukit.compiler.ir.tensor import Constant
+from npukit.compiler.ir.operations import Add, Elementwise, Multiply, TensorOperation
+from npukit.compiler.ir.tensor import Constant, Tensor
+from npukit.isa.formats import FLOAT32
 
 __all__ = ["match_add", "match_multiply", "match_subtract"]
 
@@ -25,7 +26,7 @@ def match_multiply(node: Node) -> Match:
 
 
 def match_subtract(node: Node) -> Match:
-    """SUB: an addition whose second factor is negative; in floats with a constant, of which the sign changes."""
+    """SUB: an addition whose second factor is negative; in floats of the second source times -1, which is exact."""
     return _match(node, Add, subtract=True)
 
 
@@ -33,27 +34,40 @@ def _match(node: Node, kind: type[Elementwise], *, subtract: bool = False) -> Ma
     result = node.result(fused_limits(node))
     y = result.tensor
     operands = [_aligned(node.operand(position), len(y.shape)) for position in (0, 1)]
-    options = {"subtract": True} if subtract else {}
-    if subtract and node.floats:
-        second = operands[1]
-        if second.constant is None:
-            raise Refused("differences of two activations are not supported in bf16")
-        negative = Constant(second.tensor, np.negative(second.constant.data))
-        operands[1], options = replace(second, constant=negative), {}
-    spread = [
-        None if one.value is None else over_channels(node.node.name or "", one.tensor, y, node.sources, node.rounding)
-        for one in operands
-    ]
-    left, right = (one.tensor if wide is None else wide.tensor for one, wide in zip(operands, spread, strict=True))
+    operations: list[TensorOperation] = []
+    constants: list[Constant] = []
+    inner: list[Tensor] = []
+    read: list[str] = []
+    for position, one in enumerate(operands):
+        tensor = one.tensor
+        wide = None if one.value is None else over_channels(node.name, tensor, y, node.sources, node.rounding)
+        if wide is not None:
+            operations.append(wide.operation)
+            constants.append(wide.weights)
+            inner.append(tensor := wide.tensor)
+        if subtract and node.floats and one.constant is not None and position == 1:
+            tensor = replace(tensor, name=f"{tensor.name} negative")
+            operands[1] = Operand(tensor, constant=Constant(tensor, np.negative(one.constant.data)))
+        elif subtract and node.floats and position == 1:
+            minus, product = _negative(node, tensor)
+            operations.append(product)
+            constants.append(minus)
+            inner.append(tensor := replace(y, name=product.output, shape=tensor.shape))
+        read.append(tensor.name)
+    options = {"subtract": True} if subtract and not node.floats else {}
     operation = kind(
-        output=y.name, sources=node.sources, left=left.name, right=right.name, limits=result.limits,
-        rounding=node.rounding, **options,
+        output=y.name, sources=node.sources, left=read[0], right=read[1], limits=result.limits, rounding=node.rounding,
+        **options,
     )  # fmt: skip
-    before = [one for one in spread if one is not None]
-    return node.match(
-        result, operands, [*(one.operation for one in before), operation], [one.weights for one in before],
-        [one.tensor for one in before],
-    )  # fmt: skip
+    return node.match(result, operands, [*operations, operation], constants, inner)
+
+
+def _negative(node: Node, x: Tensor) -> tuple[Constant, Multiply]:
+    """-1, and its product with a tensor of floats."""
+    shape = (1,) * len(x.shape)
+    name = f"-1 of {node.name}"
+    minus = Constant(Tensor(name, shape, FLOAT32, channel_axis=len(shape) - 1), np.full(shape, -1, np.float32))
+    return minus, Multiply(output=f"{x.name} negative in {node.name}", sources=node.sources, left=x.name, right=name)
 
 
 def _aligned(operand: Operand, dimensions: int) -> Operand:

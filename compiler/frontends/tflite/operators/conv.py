@@ -31,6 +31,9 @@ def match_depthwise(node: Node) -> Match:
     _, x = node.activation(0)
     if len(tensor.shape) != 4 or tensor.shape[0] != 1 or tensor.shape[3] % x.shape[-1]:
         raise Refused(f"weights of shape {list(tensor.shape)} do not fit {x.shape[-1]} input channels")
+    times = node.option("DepthMultiplier")
+    if times * x.shape[-1] != tensor.shape[3]:
+        raise Refused(f"its depth multiplier is {times}, for {x.shape[-1]} channels and {tensor.shape[3]} results")
     return _match(node, quantized(node, tensor, tensor.data.transpose(3, 0, 1, 2), 3), x.shape[-1])
 
 

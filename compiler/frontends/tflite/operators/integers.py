@@ -5,7 +5,7 @@ Sources: gemmlowp's `fixedpoint/fixedpoint.h`, and TensorFlow Lite's `kernels/in
 """
 
 from collections.abc import Callable
-from math import frexp, ldexp
+from math import frexp, isfinite, ldexp
 
 import numpy as np
 from npukit.compiler.errors import Refused
@@ -41,14 +41,16 @@ def _scaled(value: int, multiplier: int, shift: int) -> int:
 
 
 def _factor(number: float) -> tuple[int, int]:
-    """QuantizeMultiplier of a number of either sign.
+    """QuantizeMultiplier.
 
     Raises:
-        Refused: for one that is too large.
+        Refused: for one that is too large, or no number.
     """
+    if not isfinite(number):
+        raise Refused(f"its scales make the factor {number:g}")
     fraction, exponent = frexp(number)
     multiplier = round_away(ldexp(fraction, 31))
-    if abs(multiplier) == 1 << 31:
+    if multiplier == 1 << 31:
         multiplier, exponent = multiplier // 2, exponent + 1
     if exponent > 30:
         raise Refused(f"its scales make the factor {number:g}; less than 2**30 is supported")
@@ -85,11 +87,13 @@ def limited(limits: tuple[float, float], x: Tensor, y: Tensor) -> list[int]:
 
 
 def leaky_relu(alpha: float, x: Tensor, y: Tensor) -> list[int]:
-    """LEAKY_RELU, whose factors are products of binary32 numbers."""
-    given, made = np.float32(x.scale), np.float32(y.scale)
-    identity = _factor(float(given / made))
-    negative = _factor(float(given * np.float32(alpha) / made))
-    return _entries(x, y, lambda value: y.zero_point + _scaled(value, *(identity if value >= 0 else negative)))
+    """LEAKY_RELU; a negative factor is that of its magnitude, whose result changes its sign."""
+    identity = _factor(_ratio(x, y))
+    slope = float(np.float32(x.scale)) * float(np.float32(alpha)) / float(np.float32(y.scale))
+    below, sign = _factor(abs(slope)), -1 if slope < 0 else 1
+    return _entries(
+        x, y, lambda value: y.zero_point + (_scaled(value, *identity) if value >= 0 else sign * _scaled(value, *below))
+    )
 
 
 def logistic(x: Tensor, y: Tensor) -> list[int]:
@@ -113,6 +117,8 @@ def _saturating(x: Tensor, y: Tensor, function: Callable[[int], int]) -> list[in
     fraction, shift = frexp(float(np.float32(x.scale)) * (1 << (31 - _INTEGER_BITS)))
     if shift < 0:
         raise Refused(f"its input's scale is {x.scale:g}; 2**-27 at least is supported")
+    if shift > _WORD - 1:
+        raise Refused(f"its input's scale is {x.scale:g}; less than 2**4 is supported")
     multiplier = round_away(ldexp(fraction, 31))
     radius = int(ldexp(((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)), -shift))
     stored = y.format.stored

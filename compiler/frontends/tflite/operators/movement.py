@@ -7,6 +7,9 @@ from npukit.compiler.ir.operations import Concatenation, Pad, Rearrange
 
 __all__ = ["match_concatenation", "match_pad", "match_reshape", "match_transpose"]
 
+_MOST = 5
+"""Dimensions that TensorFlow Lite Micro pads and transposes."""
+
 
 def match_concatenation(node: Node) -> Match:
     """CONCATENATION of tensors with the result's scale, some of which may be constant."""
@@ -40,16 +43,23 @@ def match_pad(node: Node) -> Match:
     y = result.tensor
     same_quantization(x, y)
     pairs = node.integers(1)
+    if len(x.shape) > _MOST:
+        raise Refused(f"{x.name} has {len(x.shape)} dimensions; {_MOST} are supported")
     if len(pairs) != 2 * len(x.shape):
         raise Refused(f"its paddings are {list(pairs)}, of {len(x.shape)} dimensions")
     before, after = pairs[::2], pairs[1::2]
     if min(pairs) < 0 or y.shape != tuple(sum(one) for one in zip(x.shape, before, after, strict=True)):
         raise Refused(f"padding {list(pairs)} does not make {list(y.shape)} of {list(x.shape)}")
     fill = 0.0 if node.floats else float(x.zero_point)
-    if node.operator.op == "PADV2":
-        given = node.present(2)
-        if given.data is None or given.data.size != 1:
+    given = node.raw(2)
+    if node.operator.op == "PADV2" and given is None:
+        raise Refused("its value is left out")
+    if given is not None:
+        described = node.described(given) if given.data is not None else None
+        if given.data is None or given.data.size != 1 or described is None:
             raise Refused(f"its value {given.name} is not a constant number")
+        if not node.floats:
+            same_quantization(described, y)
         fill = float(given.data.reshape(-1)[0])
     operation = Pad(output=y.name, sources=node.sources, input=x.name, before=before, after=after, value=fill)
     return node.match(result, [Operand(x, value)], [operation])
@@ -61,6 +71,8 @@ def match_reshape(node: Node) -> Match:
     result = node.result()
     same_quantization(x, result.tensor)
     sizes = tuple(size for size in x.shape if size > 1) or (1,)
+    if node.operator.op != "RESHAPE" and sizes != (tuple(size for size in result.tensor.shape if size > 1) or (1,)):
+        raise Refused(f"it does not make {list(result.tensor.shape)} of {list(x.shape)}")
     return _rearranged(node, sizes, tuple(range(len(sizes))))
 
 
@@ -69,8 +81,10 @@ def match_transpose(node: Node) -> Match:
     _, x = node.activation(0)
     same_quantization(x, node.result().tensor)
     order = node.integers(1)
-    if sorted(order) != [*range(len(x.shape))]:
-        raise Refused(f"its order is {list(order)}, of {len(x.shape)} dimensions")
+    if len(order) > _MOST:
+        raise Refused(f"{x.name} has {len(order)} dimensions; {_MOST} are supported")
+    if sorted(order) != [*range(len(x.shape))] or node.made.shape != tuple(x.shape[axis] for axis in order):
+        raise Refused(f"its order {list(order)} does not make {list(node.made.shape)} of {list(x.shape)}")
     kept = [axis for axis in order if x.shape[axis] > 1]
     sizes = tuple(x.shape[axis] for axis in sorted(kept))
     if not kept:

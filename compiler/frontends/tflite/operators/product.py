@@ -11,6 +11,8 @@ from npukit.compiler.ir.tensor import Tensor
 
 __all__ = ["match_fully_connected"]
 
+_BIAS = 0.02
+"""Steps of the result by which a unit of the bias may differ from that of the products."""
 _ROWS_IN_ORDER = 0
 """WeightsFormat DEFAULT."""
 
@@ -32,6 +34,8 @@ def match_fully_connected(node: Node) -> Match:
     x, before, inner = _as_rows(node, given, rows, inputs)
     made = y if len(y.shape) == 2 else replace(y, name=f"{y.name} in rows", shape=(rows, outputs), channel_axis=1)
     single = not node.floats and len(weights.tensor.quantization.scale) == 1  # type: ignore[union-attr]
+    if single and bias is not None:
+        _check_bias(node, given, weights.tensor, y)
     operation = FullyConnected(
         output=made.name, sources=node.sources, input=x.name, weights=weights.tensor.name,
         bias=None if bias is None else bias.tensor.name, transposed=True, limits=result.limits,
@@ -42,6 +46,14 @@ def match_fully_connected(node: Node) -> Match:
         inner = [*inner, made]
         behind = [_in_order(node, made, y)]
     return node.match(result, [Operand(given, value)], [*before, operation, *behind], [weights, bias], inner)
+
+
+def _check_bias(node: Node, x: Tensor, weights: Tensor, y: Tensor) -> None:
+    """Refuse a bias in other units than the products', as TensorFlow Lite does (GetQuantizedConvolutionMultipler)."""
+    found = node.present(2).quantization
+    scale = 0.0 if found is None else found.scale[0]
+    if abs(x.scale * weights.scale - scale) / y.scale > _BIAS:
+        raise Refused(f"its bias has the scale {scale:g}, and its products {x.scale * weights.scale:g}")
 
 
 def _elements(tensor: Tensor) -> int:
