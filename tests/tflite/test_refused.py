@@ -93,6 +93,7 @@ def test_what_stays(data: bytes, reason: str) -> None:
     "data",
     [
         _model("TANH", "", [_tensor("x", (1, 4)), _tensor("y", (1, 5))]),
+        write_model(TfliteModel((_tensor("y", (1, 4)),), (TfliteOperator("TANH", (-1,), (0,)),), (), (0,))),
         _model("TRANSPOSE", "TransposeOptions", [
             _tensor("x", (2, 3)), _constant("p", np.array([1, 0], np.int32)), _tensor("y", (3, 1, 2)),
         ]),

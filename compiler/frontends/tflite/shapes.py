@@ -36,7 +36,8 @@ def check_shapes(model: TfliteModel) -> None:
 
 
 def _shape(tensor: TfliteTensor | None) -> _Shape:
-    assert tensor is not None
+    if tensor is None:
+        raise TypeError("an input is left out")
     return tensor.shape
 
 

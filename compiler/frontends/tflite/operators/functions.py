@@ -1,4 +1,4 @@
-"""Functions of one element, as tables of TensorFlow Lite's integer arithmetic; limits alone in floats."""
+"""Functions of one element, as tables of TensorFlow Lite's integer arithmetic; in bf16 as limits or lines."""
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
