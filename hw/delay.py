@@ -25,7 +25,8 @@ def delay(m: Module, value: ValueLike, cycles: int, name: str) -> Value:
 def delay_in_memory(m: Module, value: ValueLike, cycles: int, name: str) -> Value:
     """The same in a small memory, whose contents no reset clears: for payloads that a valid bit goes with."""
     source = Value.cast(value)
-    if cycles <= _SHORT:
+    # a value of no bits is what a part that a configuration leaves out hands on; Yosys divides by a memory's width
+    if cycles <= _SHORT or not len(source):
         return delay(m, source, cycles, name)
     # what is read in a cycle is written anew in the next one
     m.submodules[f"{name}_memory"] = memory = Memory(
