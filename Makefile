@@ -2,13 +2,15 @@ PYTHON ?= python3
 SEED ?= 1
 CASES ?= 2000
 RUNS ?= 200
+# A release, or where one for processors alone lies: the one on PyPI brings CUDA along on Linux.
+TORCH ?= torch==2.13.0
 
 APT := $(if $(filter 0,$(shell id -u)),,sudo )apt-get install -y git make g++ python3-venv perl
 BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup demo test unit properties validators cost verify verify-long internals hostile faults tflite networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup torch demo test unit properties validators cost verify verify-long internals hostile faults tflite networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +44,10 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[demo,rtl,fpga,test,dev]'
 	@touch $@
+
+torch: $(STAMP) ## PyTorch, for processors, and what its tests need, into .venv; without it they are skipped by name
+	$(BIN)/python -m pip install -qq --disable-pip-version-check $(TORCH)
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[test-torch]'
 
 demo: $(STAMP) ## classify handwritten digits on the simulated machine
 	@$(BIN)/python examples/demo_digits.py

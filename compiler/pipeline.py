@@ -118,7 +118,7 @@ def compile_model(
     search: Search | None = None,
     dram: AnyDram | None = None,
 ) -> Compilation:
-    """Compile an ONNX model.
+    """Compile an ONNX or TFLite model, or a program of torch.export.
 
     Args:
         source: path, bytes or proto.
@@ -144,7 +144,8 @@ def compile_model(
     with _without_collection:
         cost = CostModel(config, _memory(config, dram))
         passes = front_end(config, shapes or {}, min_macs, all_nodes)
-        return _compile(source, cost, passes, stop_after, progress, optimize, search or Search())
+        proto = load_model(source, shapes)
+        return _compile(proto, cost, passes, stop_after, progress, optimize, search or Search())
 
 
 def _memory(config: NpuConfig, dram: AnyDram | None) -> AnyDram:
@@ -213,10 +214,9 @@ strategy where a program does not fit, or may be faster."""
 
 
 def _compile(
-    source: str | Path | bytes | onnx.ModelProto, cost: CostModel, passes: Sequence[Pass[Any, Any]],
+    proto: onnx.ModelProto, cost: CostModel, passes: Sequence[Pass[Any, Any]],
     stop_after: str | None, progress: Callable[[str], None], optimize: int, search: Search,
 ) -> Compilation:  # fmt: skip
-    proto = load_model(source)
     if any(node.op_type == "EPContext" for node in proto.graph.node):
         raise CompileError("the model is compiled already: it has an EPContext node")
     run, result = PassRunner(progress), Compilation(cost.config)

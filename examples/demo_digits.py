@@ -13,9 +13,9 @@ from rich.progress import track
 
 from npukit import Session, zoo
 from npukit.cli.common import config_label
-from npukit.cli.report import layer_table, offload_text
 from npukit.cli.run import comparison_text
 from npukit.compare import Oracle, compare
+from npukit.profiling.text import layer_table, offload_text
 
 
 def main() -> int:

@@ -6,10 +6,10 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # to type checkers True; typing itself takes longer to load than all that is here
 if TYPE_CHECKING:
-    from npukit.compiled import CompiledModel, compile
+    from npukit.compiled import CompiledModel
+    from npukit.frameworks import compile, quantize, report
     from npukit.isa.config import PRESETS, ConfigError, NpuConfig
     from npukit.loaded import LoadedModel, load
-    from npukit.quantisation import quantize
     from npukit.session import Session
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "compile",
     "load",
     "quantize",
+    "report",
 ]
 
 __version__ = "0.1.0"
@@ -32,10 +33,11 @@ _MODULES = {
     "ConfigError": "npukit.isa.config",
     "NpuConfig": "npukit.isa.config",
     "CompiledModel": "npukit.compiled",
-    "compile": "npukit.compiled",
+    "compile": "npukit.frameworks",
     "LoadedModel": "npukit.loaded",
     "load": "npukit.loaded",
-    "quantize": "npukit.quantisation",
+    "quantize": "npukit.frameworks",
+    "report": "npukit.frameworks",
     "Session": "npukit.session",
 }
 

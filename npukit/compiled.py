@@ -106,7 +106,7 @@ def compile(
         ConfigError, CompileError, ArtifactError, ValidationError, UsageError: each with one clear sentence.
     """
     start = perf_counter()
-    proto = read_model(model)
+    proto = read_model(model, shapes)
     programs = programs_of(proto)
     wanted = load_config(config) if isinstance(config, str) else config
     if programs:

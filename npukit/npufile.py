@@ -3,7 +3,7 @@
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -143,8 +143,14 @@ def write_artifact(path: str | Path, model: onnx.ModelProto) -> None:
     write_bytes(path, copy.SerializeToString())
 
 
-def read_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
-    """A model from a file of any of the three kinds, from bytes, or a proto as it is.
+def read_model(
+    source: str | Path | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> onnx.ModelProto:
+    """A model from a file of any kind, from bytes, or a proto as it is.
+
+    Args:
+        source: a model, a compiled one, or a program.
+        shapes: of inputs that a program of torch.export leaves open.
 
     Raises:
         ModelError: not readable as ONNX.
@@ -156,7 +162,7 @@ def read_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
         if head == MAGIC:
             data = source if isinstance(source, bytes) else Path(source).read_bytes()
             return _wrap(Program.from_bytes(data))
-    model = load_model(source)
+    model = load_model(source, shapes)
     stated, digest = _split_digest(model)
     if stated is not None and stated != digest:
         raise ArtifactError("the compiled model's digest does not match: the file is damaged or was edited")

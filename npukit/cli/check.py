@@ -14,10 +14,9 @@ from npukit.cli.common import (
     print_json,
     say_config,
     shapes_of,
-    thousands,
 )
-from npukit.cli.report import offload_json, offload_text
 from npukit.compiler.pipeline import check_model
+from npukit.profiling.text import offload_json, offload_text, thousands
 
 __all__ = ["add_parsers"]
 

@@ -41,7 +41,6 @@ __all__ = [
     "sdram_of",
     "search_of",
     "shapes_of",
-    "thousands",
 ]
 
 
@@ -322,13 +321,3 @@ def say_config(options: argparse.Namespace, config: NpuConfig) -> None:
 def print_json(value: Any) -> None:
     """One JSON object on stdout."""
     print(json.dumps(value, indent=1))
-
-
-def thousands(value: int) -> str:
-    """1234567 as 1 234 567."""
-    return f"{value:,}".replace(",", " ")
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    """(1, 3, 8, 8) as 1x3x8x8."""
-    return "x".join(map(str, shape))

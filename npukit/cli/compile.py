@@ -23,12 +23,12 @@ from npukit.cli.common import (
     search_of,
     shapes_of,
 )
-from npukit.cli.report import offload_json, offload_text
 from npukit.compiler.pipeline import PASSES, compile_model
 from npukit.compiler.text import describe
 from npukit.errors import UsageError
 from npukit.npufile import write_artifact
 from npukit.profiling.annotate import annotate
+from npukit.profiling.text import offload_json, offload_text
 
 __all__ = ["add_parsers"]
 

@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from npukit.cli.common import add_model, dram_json, model_files, print_json, say, shape_text
-from npukit.cli.report import layer_table
+from npukit.cli.common import add_model, dram_json, model_files, print_json, say
 from npukit.cli.timing_session import add_session_options, timing_session
 from npukit.errors import UsageError
 from npukit.isa.instructions import ENGINES
@@ -18,6 +17,7 @@ from npukit.npufile import check_apart, check_folder, write_bytes
 from npukit.profiling.layers import LayerProfile, Profile, timing_profile
 from npukit.profiling.occupancy import occupancy
 from npukit.profiling.roofline import ceiling, roofline_svg
+from npukit.profiling.text import layer_table, shape_text
 from npukit.profiling.trace import perfetto_trace
 from npukit.sim.dram import AnyDram
 from npukit.sim.timing import Schedule

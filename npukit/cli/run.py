@@ -25,9 +25,7 @@ from npukit.cli.common import (
     say_config,
     search_of,
     shapes_of,
-    thousands,
 )
-from npukit.cli.report import boundary_text, layer_table, offload_json, offload_text
 from npukit.compare import Comparison, compare, oracle_of
 from npukit.compare_floats import FloatComparison, compare_floats
 from npukit.devices import device_names
@@ -36,6 +34,7 @@ from npukit.errors import UsageError
 from npukit.loaded import FALLBACKS
 from npukit.npufile import read_model
 from npukit.npzfile import read_arrays, write_arrays
+from npukit.profiling.text import boundary_text, layer_table, offload_json, offload_text, thousands
 from npukit.sample_inputs import random_inputs
 from npukit.session import Session
 
@@ -116,13 +115,13 @@ def _vcd_cycles(options: argparse.Namespace) -> tuple[int, int] | None:
 
 def _run(options: argparse.Namespace) -> int:
     _check_options(options)
-    model = read_model(model_of(options))
+    model = read_model(model_of(options), shapes_of(options))
     compiled = programs_of(model)
     config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
     dram = dram_of(options, config)
     say_config(options, config)
     _check_reference(options, bool(compiled))
-    reference = read_model(options.reference) if options.reference else None
+    reference = read_model(options.reference, shapes_of(options)) if options.reference else None
     session = Session(
         model,
         config,

@@ -41,7 +41,7 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
 
 def timing_session(options: argparse.Namespace) -> tuple[Session, NpuConfig]:
     """A session over `options.model` that computes no values, and its configuration, which is said on stderr."""
-    model = read_model(model_of(options))
+    model = read_model(model_of(options), shapes_of(options))
     compiled = programs_of(model)
     config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
     say_config(options, config)

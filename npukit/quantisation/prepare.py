@@ -31,7 +31,7 @@ def prepare(source: str | Path | bytes | onnx.ModelProto, shapes: Mapping[str, S
     Raises:
         ModelError: it cannot be read, is quantised already, or ONNX Runtime refuses it.
     """
-    proto = load_model(source)
+    proto = load_model(source, shapes)
     made = next((node.op_type for node in proto.graph.node if _quantised(node)), None)
     if made is not None:
         raise ModelError(f"the model is quantised already: it has a {made} node; run it as it is")

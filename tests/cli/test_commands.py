@@ -405,8 +405,8 @@ def test_a_difference_is_exit_code_1_and_named(npukit, digits, monkeypatch, tmp_
     blob.s = Program(**{**vars(program), "constants": bytes(constants)}).to_bytes()
     del model.metadata_props[:]
 
-    def damaged(source):
-        return model if str(source) == str(path) else read_model(source)
+    def damaged(source, shapes=None):
+        return model if str(source) == str(path) else read_model(source, shapes)
 
     monkeypatch.setattr(run_command, "read_model", damaged)
     result = npukit("run", path, "--compare", "--reference", digits)

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 from npukit.compiler.errors import ModelError
 from npukit.compiler.frontends.onnx.bfloat16_models import without_bfloat16
-from npukit.compiler.frontends.tflite.importer import onnx_model
+from npukit.compiler.frontends.tflite.importer import onnx_model as tflite_model
 from npukit.compiler.frontends.tflite.reader import is_tflite_file
 from npukit.compiler.pass_base import Pass
 from npukit.driver.apart import Crash, run_apart
@@ -24,15 +24,24 @@ __all__ = ["MAX_OPSET", "ImportPass", "Imported", "external_files", "load_model"
 MAX_OPSET = 28
 MAX_IR_VERSION = 14
 """The newest that the oracle, ONNX Runtime 1.32, reads."""
+_ZIP = b"PK\x03\x04"
+"""How archives begin, programs of torch.export among them."""
 _SHAPE_BYTES = 1 << 16
 """A tensor that holds more is no shape."""
 
 
-def load_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
-    """An ONNX model from a path, bytes, or a proto (returned as it is), its bfloat16 tensors widened to fp32.
+def load_model(
+    source: str | Path | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> onnx.ModelProto:
+    """An ONNX model from a path, bytes, or a proto (returned as it is), its bfloat16 tensors widened to fp32. TFLite
+    models and programs of torch.export come in the form that the other passes take.
+
+    Args:
+        source: the model.
+        shapes: of inputs that a program of torch.export leaves open, which is translated for them.
 
     Raises:
-        ModelError: no such file, not ONNX, cut short, external data missing or without a folder, too new.
+        ModelError: no such file, not a model, cut short, external data missing or without a folder, too new.
     """
     if isinstance(source, onnx.ModelProto):
         _refuse_external_data(source)
@@ -44,7 +53,9 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
     except OSError as error:
         raise ModelError(f"cannot read {name}: {error.strerror}") from None
     if is_tflite_file(data):
-        return onnx_model(data, name)
+        return tflite_model(data, name)
+    if data.startswith(_ZIP):
+        return _torch_program(data, name, shapes or {})
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
@@ -64,6 +75,17 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
             raise ModelError(f"{name}: external data cannot be read: {str(error).splitlines()[0]}") from None
     _refuse_tflite_nodes(model)
     return without_bfloat16(model)
+
+
+def _torch_program(data: bytes, name: str, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
+    try:
+        # PyTorch takes seconds to load, and is an extra
+        from npukit.compiler.frontends.pytorch.archive import onnx_model as torch_model
+    except ImportError as error:
+        raise ModelError(
+            f"reading programs of torch.export needs the package {error.name}: pip install 'npukit[torch]'"
+        ) from None
+    return torch_model(data, name, shapes)
 
 
 def _refuse_tflite_nodes(model: onnx.ModelProto) -> None:

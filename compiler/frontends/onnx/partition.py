@@ -70,9 +70,10 @@ class PartitionPass(Pass[Imported, Partition]):
             tables = tables_of(tuple(chains.values()), context.opsets)
             context = replace(context, tables=dict(zip(chains, tables, strict=True)))
         matches, refused = _match_all(context, graph)
+        aliases: set[ir.Node] = set()
         while True:
             _drop_folded_images(matches, refused)
-            _drop_lone_aliases(matches, refused)
+            _drop_lone_aliases(matches, refused, aliases)
             absorbed = {node: match for match in matches.values() for node in match.nodes}
             stages = earliest_stages(graph, absorbed)
             count = 1 + max((stages[match.node] for match in matches.values()), default=-1)
@@ -109,7 +110,7 @@ class PartitionPass(Pass[Imported, Partition]):
                     node.op_type,
                     refused.get(node) or _boundary(node),
                     counts[node],
-                    _at_the_edge(node, graph),
+                    node in aliases or _at_the_edge(node, graph),
                 )  # fmt: skip
                 for node in host
                 if node not in copies
@@ -192,8 +193,8 @@ def _drop_folded_images(matches: dict[ir.Node, Match], refused: dict[ir.Node, st
             return
 
 
-def _drop_lone_aliases(matches: dict[ir.Node, Match], refused: dict[ir.Node, str]) -> None:
-    """A reshape costs nothing only between two accelerated nodes."""
+def _drop_lone_aliases(matches: dict[ir.Node, Match], refused: dict[ir.Node, str], dropped: set[ir.Node]) -> None:
+    """A reshape costs nothing only between two accelerated nodes; adds the others to `dropped`."""
     while True:
         made = {value.name for match in matches.values() for value in match.outputs}
         used = {value.name for match in matches.values() for value in match.inputs}
@@ -204,6 +205,7 @@ def _drop_lone_aliases(matches: dict[ir.Node, Match], refused: dict[ir.Node, str
         ]
         if not lone:
             return
+        dropped.update(lone)
         for node in lone:
             del matches[node]
             refused[node] = "a reshape alone at the accelerator's edge stays, because it moves nothing"

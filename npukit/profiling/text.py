@@ -1,14 +1,23 @@
-"""Tables and JSON objects that commands print."""
+"""What runs where and where the cycles go, as text and as JSON objects: of commands and of reports."""
 
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from npukit.cli.common import shape_text, thousands
 from npukit.compiler.frontends.onnx.offload import Offload, Reason
 from npukit.profiling.layers import Profile
 
-__all__ = ["boundary_text", "layer_table", "offload_json", "offload_text"]
+__all__ = ["boundary_text", "layer_table", "offload_json", "offload_text", "shape_text", "thousands"]
+
+
+def thousands(value: int) -> str:
+    """1234567 as 1 234 567."""
+    return f"{value:,}".replace(",", " ")
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """(1, 3, 8, 8) as 1x3x8x8."""
+    return "x".join(map(str, shape))
 
 
 def offload_json(offload: Offload, profile: Profile | None = None) -> dict[str, Any]:

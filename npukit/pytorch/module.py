@@ -1,0 +1,149 @@
+"""`npukit.compile` of PyTorch modules."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from npukit.compiler.errors import ModelError
+from npukit.compiler.frontends.pytorch.quiet import quiet
+from npukit.errors import UsageError
+from npukit.pytorch.gradients import refuse_gradients, wants_gradients
+from npukit.pytorch.graph import AcceleratedGraph
+from npukit.pytorch.target import Target
+from npukit.pytorch.variants import Variants, kind_of
+
+__all__ = ["CompiledModule", "compile_module", "export_module", "ordinary", "with_arguments"]
+
+
+class CompiledModule(torch.nn.Module):
+    """A module that runs on the machine, called like the module that it was made of.
+
+    It is compiled again for arguments of other shapes or types, in training and evaluation mode, and when parameters or
+    buffers were changed. What the machine cannot do runs in PyTorch, on the device on which the module is.
+
+    Attributes:
+        module: what it was made of; its parameters are this module's as well.
+        target: what it is compiled for, and where it runs.
+    """
+
+    def __init__(self, module: torch.nn.Module, target: Target) -> None:
+        super().__init__()
+        self.module, self.target = module, target
+        self.variants = Variants(target, type(module).__name__)
+        self.training = module.training
+
+    def graph(self, *arguments: Any, **options: Any) -> AcceleratedGraph:
+        """What it is compiled to for these arguments."""
+        leaves, structure = pytree.tree_flatten((arguments, options))
+        modes = tuple(one.training for one in self.module.modules())
+        kind = structure, modes, tuple(map(kind_of, leaves))
+        held = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return self.variants.get(kind, held, lambda: export_module(self.module, arguments, options))
+
+    @property
+    def latest(self) -> AcceleratedGraph | None:
+        """What ran last, or was compiled last."""
+        return self.variants.latest
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        """Run on arguments as the module takes them.
+
+        Raises:
+            CompileError, DeviceError: what compiling or running meets.
+        """
+        results = self.graph(*arguments, **options)(*arguments, **options)
+        anchor = wants_gradients([*pytree.tree_leaves((arguments, options)), *self.module.parameters()])
+        return results if anchor is None else refuse_gradients(results, anchor)
+
+
+class CompiledProgram(torch.nn.Module):
+    """A program of `torch.export` that runs on the machine, for the shapes with which it was exported."""
+
+    def __init__(self, program: ExportedProgram, target: Target) -> None:
+        super().__init__()
+        self.target = target
+        self._graph = AcceleratedGraph(program, target)
+
+    @property
+    def latest(self) -> AcceleratedGraph:
+        """What it is compiled to."""
+        return self._graph
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        """Run on arguments as the exported module takes them."""
+        results = self._graph(*arguments, **options)
+        anchor = wants_gradients(pytree.tree_leaves((arguments, options)))
+        return results if anchor is None else refuse_gradients(results, anchor)
+
+
+def compile_module(
+    module: torch.nn.Module | ExportedProgram, example_inputs: Any, target: Target
+) -> CompiledModule | CompiledProgram:
+    """Compile a module for the machine, or a program of `torch.export`.
+
+    Args:
+        module: in evaluation mode; in training mode, dropout and statistics of batches run in PyTorch.
+        example_inputs: a tensor, a tuple of arguments, or a mapping of arguments by name, for which it is compiled at
+            once. Of a program none: it has its shapes.
+        target: what to compile for.
+
+    Raises:
+        CompileError, UsageError: each with one clear sentence.
+    """
+    if isinstance(module, ExportedProgram):
+        if example_inputs is not None:
+            raise UsageError("an exported program has its shapes already: leave example_inputs out")
+        return CompiledProgram(module, target)
+    compiled = CompiledModule(module, target)
+    arguments, options = with_arguments(example_inputs)
+    compiled.graph(*arguments, **options)
+    return compiled
+
+
+def with_arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and named arguments of example inputs.
+
+    Raises:
+        UsageError: they are of another kind.
+    """
+    if isinstance(example_inputs, torch.Tensor):
+        return (example_inputs,), {}
+    if isinstance(example_inputs, tuple | list):
+        return tuple(example_inputs), {}
+    if isinstance(example_inputs, Mapping):
+        return (), {**example_inputs}
+    raise UsageError(
+        "example_inputs must be a tensor, a tuple of arguments, or a mapping of arguments by name, "
+        f"not {type(example_inputs).__name__}"
+    )
+
+
+def ordinary(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that may be traced: a copy of one that was made in inference mode."""
+    return tensor.clone() if tensor.is_inference() else tensor
+
+
+def export_module(module: torch.nn.Module, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> ExportedProgram:
+    """A module as a program, with the shapes of these arguments.
+
+    Raises:
+        ModelError: `torch.export` refuses it. UsageError: it was made in inference mode.
+    """
+    held = next((name for name, one in module.named_parameters() if one.is_inference()), None)
+    if held is not None:
+        raise UsageError(
+            f"parameter {held} was made in inference mode: make the module outside of torch.inference_mode()"
+        )
+    try:
+        with quiet(), torch.inference_mode(False), torch.no_grad():
+            arguments, options = pytree.tree_map_only(torch.Tensor, ordinary, (arguments, {**options}))
+            return torch.export.export(module, arguments, {**options}, strict=False)
+    except Exception as error:  # whatever the module raises, and many classes of torch.export's
+        reason = " ".join(str(error).split())[:300]
+        raise ModelError(
+            f"torch.export refuses {type(module).__name__}: {type(error).__name__}: {reason}; "
+            'torch.compile(module, backend="npukit") takes modules whose control flow depends on values'
+        ) from error
