@@ -1,5 +1,6 @@
 """`npukit.compile` of PyTorch modules."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,15 @@ from npukit.pytorch.graph import AcceleratedGraph
 from npukit.pytorch.target import Target
 from npukit.pytorch.variants import Variants, kind_of
 
-__all__ = ["CompiledModule", "compile_module", "export_module", "ordinary", "with_arguments"]
+__all__ = [
+    "CompiledModule",
+    "CompiledProgram",
+    "bound",
+    "compile_module",
+    "export_module",
+    "ordinary",
+    "with_arguments",
+]
 
 
 class CompiledModule(torch.nn.Module):
@@ -37,6 +46,7 @@ class CompiledModule(torch.nn.Module):
 
     def graph(self, *arguments: Any, **options: Any) -> AcceleratedGraph:
         """What it is compiled to for these arguments."""
+        arguments, options = bound(self.module, arguments, options)
         leaves, structure = pytree.tree_flatten((arguments, options))
         modes = tuple(one.training for one in self.module.modules())
         kind = structure, modes, tuple(map(kind_of, leaves))
@@ -54,6 +64,7 @@ class CompiledModule(torch.nn.Module):
         Raises:
             CompileError, DeviceError: what compiling or running meets.
         """
+        arguments, options = bound(self.module, arguments, options)
         results = self.graph(*arguments, **options)(*arguments, **options)
         anchor = wants_gradients([*pytree.tree_leaves((arguments, options)), *self.module.parameters()])
         return results if anchor is None else refuse_gradients(results, anchor)
@@ -119,6 +130,18 @@ def with_arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]
         "example_inputs must be a tensor, a tuple of arguments, or a mapping of arguments by name, "
         f"not {type(example_inputs).__name__}"
     )
+
+
+def bound(
+    module: torch.nn.Module, arguments: tuple[Any, ...], options: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same arguments by position where a module's `forward` takes them so, whether they were given by name or not.
+
+    Raises:
+        TypeError: they are not the function's.
+    """
+    found = inspect.signature(module.forward).bind(*arguments, **options)
+    return found.args, found.kwargs
 
 
 def ordinary(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,11 +1,12 @@
 """`npukit.quantize` of PyTorch modules: int8 modules, on the host or on the machine."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import onnx
 import torch
 from numpy.typing import NDArray
 from torch.utils import _pytree as pytree
@@ -15,7 +16,7 @@ from npukit.compiler.frontends.pytorch.program import translate_program
 from npukit.driver.host import open_session, run_session
 from npukit.errors import UsageError
 from npukit.npufile import write_bytes
-from npukit.pytorch.module import export_module, with_arguments
+from npukit.pytorch.module import bound, export_module, with_arguments
 from npukit.pytorch.target import Target
 from npukit.quantisation import Quantised, QuantiserOptions, quantize
 from npukit.session import Session
@@ -23,13 +24,23 @@ from npukit.session import Session
 __all__ = ["CompiledQuantised", "QuantisedModule", "quantize_module"]
 
 
-class _OnTensors(torch.nn.Module):
-    """An ONNX model called as the module is that it was made of: with tensors, for the shapes of its export."""
+@dataclass(frozen=True)
+class _Form:
+    """How a module is called.
 
-    def __init__(self, inputs: tuple[str, ...], outputs: tuple[str, ...], taken: Any, made: Any) -> None:
-        super().__init__()
-        self._inputs, self._outputs = inputs, outputs
-        self._taken, self._made = taken, made
+    Attributes:
+        inputs, outputs: names of its ONNX model's, in the order of the tensors among arguments and results.
+        signature: of its `forward`.
+        taken, made: how arguments and results are nested.
+        others: the arguments that are no tensors, by their places.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    signature: inspect.Signature
+    taken: pytree.TreeSpec
+    made: pytree.TreeSpec
+    others: Mapping[int, Any]
 
     def arrays(self, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, NDArray]:
         """The model's inputs among a call's arguments.
@@ -37,22 +48,30 @@ class _OnTensors(torch.nn.Module):
         Raises:
             UsageError: there are others than those with which the module was quantised.
         """
-        leaves, structure = pytree.tree_flatten((arguments, {**options}))
-        if structure != self._taken:
-            raise UsageError(
-                f"it takes the arguments with which it was quantised, nested likewise: {self._taken}, not {structure}"
-            )
+        try:
+            bound = self.signature.bind(*arguments, **options)
+        except TypeError as error:
+            raise UsageError(f"it is called as the module that was quantised: {error}") from None
+        leaves, structure = pytree.tree_flatten((bound.args, bound.kwargs))
+        if structure != self.taken:
+            want, got = (" ".join(str(one).split()) for one in (self.taken, structure))
+            raise UsageError(f"it takes the arguments with which it was quantised, nested likewise: {want}, not {got}")
+        for place, value in self.others.items():
+            if leaves[place] != value:
+                raise UsageError(
+                    f"it was quantised with the argument {value!r}, and takes no other, as {leaves[place]!r}"
+                )
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        return {name: _float32(to_numpy(tensor)) for name, tensor in zip(self._inputs, tensors, strict=True)}
+        return {name: _float32(to_numpy(tensor)) for name, tensor in zip(self.inputs, tensors, strict=True)}
 
     def results(self, arrays: Mapping[str, NDArray], like: Iterable[Any]) -> Any:
         """The call's result of the model's outputs, on the device on which the arguments are."""
         device = next((one.device for one in pytree.tree_leaves([*like]) if isinstance(one, torch.Tensor)), None)
-        tensors = [torch.from_numpy(arrays[name]).to(device) for name in self._outputs]
-        return pytree.tree_unflatten(tensors, self._made)
+        tensors = [torch.from_numpy(arrays[name]).to(device) for name in self.outputs]
+        return pytree.tree_unflatten(tensors, self.made)
 
 
-class QuantisedModule(_OnTensors):
+class QuantisedModule(torch.nn.Module):
     """An int8 module, which ONNX Runtime computes on the host; `npukit.compile` of it runs on the machine, with equal
     results.
 
@@ -60,10 +79,9 @@ class QuantisedModule(_OnTensors):
         quantised: the ONNX model, and what each layer lost.
     """
 
-    def __init__(self, quantised: Quantised, *form: Any) -> None:
-        super().__init__(*form)
-        self.quantised = quantised
-        self._form = form
+    def __init__(self, quantised: Quantised, form: _Form) -> None:
+        super().__init__()
+        self.quantised, self.form = quantised, form
         self._session = open_session(quantised.model)
 
     def save(self, path: str | Path) -> None:
@@ -81,12 +99,11 @@ class QuantisedModule(_OnTensors):
         Raises:
             UsageError: arguments of another structure. HostError: of other shapes.
         """
-        arrays = self.arrays(arguments, options)
-        found = run_session(self._session, [*self._outputs], arrays)
-        return self.results(found, (arguments, options))
+        found = run_session(self._session, [*self.form.outputs], self.form.arrays(arguments, options))
+        return self.form.results(found, (arguments, options))
 
 
-class CompiledQuantised(_OnTensors):
+class CompiledQuantised(torch.nn.Module):
     """A quantised module on the machine.
 
     Attributes:
@@ -94,7 +111,8 @@ class CompiledQuantised(_OnTensors):
     """
 
     def __init__(self, module: QuantisedModule, target: Target) -> None:
-        super().__init__(*module._form)
+        super().__init__()
+        self.form = module.form
         self.session = Session(
             module.quantised.model, target.config_for(quantised=True), target.device, dram=target.dram,
             optimize=target.optimize, min_macs=target.min_macs, capture=target.capture,
@@ -107,8 +125,8 @@ class CompiledQuantised(_OnTensors):
         Raises:
             UsageError: arguments of another structure. InputError: of other shapes. DeviceError, HostError.
         """
-        found = self.session.run(self.arrays(arguments, options))
-        return self.results(found, (arguments, options))
+        found = self.session.run(self.form.arrays(arguments, options))
+        return self.form.results(found, (arguments, options))
 
 
 def quantize_module(
@@ -139,19 +157,19 @@ def quantize_module(
         calls.append(with_arguments(sample))
     if not calls:
         raise UsageError("there are no samples to calibrate with")
-    arguments, named = calls[0]
+    arguments, named = bound(module, *calls[0])
     program = export_module(module, arguments, named)
-    translation = translate_program(program)
-    _, taken = pytree.tree_flatten((arguments, {**named}))
-    form = translation.inputs, translation.outputs, taken, program.call_spec.out_spec
-    if program.call_spec.out_spec is None or program.call_spec.out_spec.num_leaves != len(translation.outputs):
+    translation, made = translate_program(program), program.call_spec.out_spec
+    leaves, taken = pytree.tree_flatten((arguments, named))
+    if made is None or made.num_leaves != len(translation.outputs):
         raise UsageError(
             f"{type(module).__name__} returns something else than tensors, which a quantised module cannot"
         )
-    shell = _OnTensors(*form)
-    samples = [shell.arrays(*call) for call in calls]
-    model = cast(onnx.ModelProto, translation.model)
-    return QuantisedModule(quantize(model, samples, options, progress=progress), *form)
+    others = {place: one for place, one in enumerate(leaves) if not isinstance(one, torch.Tensor)}
+    signature = inspect.signature(module.forward)
+    form = _Form(translation.inputs, translation.outputs, signature, taken, made, others)
+    samples = [form.arrays(*call) for call in calls]
+    return QuantisedModule(quantize(translation.model, samples, options, progress=progress), form)
 
 
 def _float32(array: NDArray) -> NDArray:

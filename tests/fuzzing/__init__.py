@@ -1,6 +1,7 @@
 """Fuzzing: kinds of input, and what watches over their cases. `make fuzz N=20000 SEED=1`; `fuzz.py` is the command."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 __all__ = ["KINDS", "module_of"]
@@ -16,6 +17,7 @@ KINDS: dict[str, tuple[str, int]] = {
     "link": ("link", 1),
     "kernels": ("kernels", 4),
     "harness": ("harness", 4),
+    "torch": ("programs_of_torch", 12 if find_spec("torch") else 0),
     "mutated": ("mutated", 0),
 }
 """Name -> module of this folder, and its share of the cases, in parts of the sum; 0: it runs only when it is named."""

@@ -1,4 +1,4 @@
-"""Networks built from the configurations of `transformers`, with random weights under which their signals stay alive."""
+"""Networks built from configurations of `transformers`, with random weights under which signals stay alive."""
 
 from collections.abc import Callable
 from typing import Any
@@ -99,7 +99,7 @@ def error(got: Any, want: Any) -> float:
         if isinstance(other, torch.Tensor):
             assert one.shape == other.shape
             span = other.abs().max().clamp_min(1e-30)
-            worst = max(worst, float(((one.float() - other.float()).abs().max() / span)))
+            worst = max(worst, float((one.float() - other.float()).abs().max() / span))
         else:
             assert one == other
     return worst

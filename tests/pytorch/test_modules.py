@@ -7,14 +7,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make torch")
 
-import npukit  # noqa: E402
 from npukit.compiler.errors import ModelError  # noqa: E402
-from npukit.errors import UsageError  # noqa: E402
 from npukit.isa.config import PRESETS, ConfigError  # noqa: E402
-from npukit.pytorch.gradients import GradientError  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
+
+import npukit  # noqa: E402
+from npukit.errors import UsageError  # noqa: E402
+from npukit.pytorch.gradients import GradientError  # noqa: E402
 
 CONFIG = "bf16-4x4"
 

@@ -207,9 +207,11 @@ def cases() -> dict[str, tuple[Callable, list[Callable], list[Callable]]]:
     add("aten.hardshrink.default", aten.hardshrink.default, [x(3, 5)])
     add("aten.softshrink.default", lambda a: aten.softshrink.default(a, 0.3), [x(3, 5)])
     for name in ("alias", "clone", "contiguous", "detach", "lift_fresh_copy"):
-        add(f"aten.{name}.default", lambda a, op=getattr(aten, name).default: op(a) + 1, [x(3, 5)])
+        op = getattr(aten, name).default
+        add(f"aten.{name}.default", lambda a, op=op: op(a) + 1, [x(3, 5)])
     for name in ("dropout", "feature_dropout", "alpha_dropout"):
-        add(f"aten.{name}.default", lambda a, op=getattr(aten, name).default: op(a, 0.5, False) + 1, [x(3, 5)])
+        op = getattr(aten, name).default
+        add(f"aten.{name}.default", lambda a, op=op: op(a, 0.5, False) + 1, [x(3, 5)])
     add("aten.native_dropout.default", lambda a: aten.native_dropout.default(a, 0.5, False)[0] + 1, [x(3, 5)])
     whole = lambda: torch.randint(-9, 9, (3, 5))  # noqa: E731
     add("aten._to_copy.default", lambda a: aten._to_copy.default(a, dtype=torch.float32), [whole])
@@ -217,18 +219,28 @@ def cases() -> dict[str, tuple[Callable, list[Callable], list[Callable]]]:
     add("aten.to.dtype_layout", lambda a: aten.to.dtype_layout(a, dtype=torch.float32), [whole])
     add("aten.to.device", lambda a: aten.to.device(a, "cpu", torch.float32), [whole])
     shapes = {
-        "view.default": lambda a: aten.view.default(a, [5, -1]), "reshape.default": lambda a: aten.reshape.default(a, [5, 21]),
+        "view.default": lambda a: aten.view.default(a, [5, -1]),
+        "reshape.default": lambda a: aten.reshape.default(a, [5, 21]),
         "_unsafe_view.default": lambda a: aten._unsafe_view.default(a, [105]),
-        "flatten.using_ints": lambda a: aten.flatten.using_ints(a, 1), "unflatten.int": lambda a: aten.unflatten.int(a, 1, [5, 1]),
-        "squeeze.default": lambda a: aten.squeeze.default(a[:1]), "squeeze.dim": lambda a: aten.squeeze.dim(a[:1], 0),
-        "squeeze.dims": lambda a: aten.squeeze.dims(a[:1, :1], [0, 1]), "unsqueeze.default": lambda a: aten.unsqueeze.default(a, -1),
-        "transpose.int": lambda a: aten.transpose.int(a, 0, -1), "permute.default": lambda a: aten.permute.default(a, [2, 0, -2]),
-        "expand.default": lambda a: aten.expand.default(a[:1], [4, -1, -1]), "repeat.default": lambda a: aten.repeat.default(a, [2, 1, 3, 1]),
-        "slice.Tensor": lambda a: aten.slice.Tensor(a, -1, -4, None, 2), "select.int": lambda a: aten.select.int(a, 1, -2),
-        "split.Tensor": lambda a: aten.split.Tensor(a, 3, 2)[2] * 2, "split.sizes": lambda a: aten.split.sizes(a, [2, 5], 2)[1],
-        "split_with_sizes.default": lambda a: aten.split_with_sizes.default(a, [4, 1], 1)[0], "chunk.default": lambda a: aten.chunk.default(a, 3, -1)[1],
-        "unbind.int": lambda a: aten.unbind.int(a, 1)[3], "constant_pad_nd.default": lambda a: aten.constant_pad_nd.default(a, [1, 2, 0, 3], 0.5),
-    }  # fmt: skip
+        "flatten.using_ints": lambda a: aten.flatten.using_ints(a, 1),
+        "unflatten.int": lambda a: aten.unflatten.int(a, 1, [5, 1]),
+        "squeeze.default": lambda a: aten.squeeze.default(a[:1]),
+        "squeeze.dim": lambda a: aten.squeeze.dim(a[:1], 0),
+        "squeeze.dims": lambda a: aten.squeeze.dims(a[:1, :1], [0, 1]),
+        "unsqueeze.default": lambda a: aten.unsqueeze.default(a, -1),
+        "transpose.int": lambda a: aten.transpose.int(a, 0, -1),
+        "permute.default": lambda a: aten.permute.default(a, [2, 0, -2]),
+        "expand.default": lambda a: aten.expand.default(a[:1], [4, -1, -1]),
+        "repeat.default": lambda a: aten.repeat.default(a, [2, 1, 3, 1]),
+        "slice.Tensor": lambda a: aten.slice.Tensor(a, -1, -4, None, 2),
+        "select.int": lambda a: aten.select.int(a, 1, -2),
+        "split.Tensor": lambda a: aten.split.Tensor(a, 3, 2)[2] * 2,
+        "split.sizes": lambda a: aten.split.sizes(a, [2, 5], 2)[1],
+        "split_with_sizes.default": lambda a: aten.split_with_sizes.default(a, [4, 1], 1)[0],
+        "chunk.default": lambda a: aten.chunk.default(a, 3, -1)[1],
+        "unbind.int": lambda a: aten.unbind.int(a, 1)[3],
+        "constant_pad_nd.default": lambda a: aten.constant_pad_nd.default(a, [1, 2, 0, 3], 0.5),
+    }
     for name, function in shapes.items():
         add(f"aten.{name}", function, [x(3, 5, 7)])
     for mode in ("constant", "reflect", "replicate", "circular"):
@@ -256,8 +268,9 @@ def cases() -> dict[str, tuple[Callable, list[Callable], list[Callable]]]:
     add("aten.index.Tensor", lambda a, i, j: aten.index.Tensor(a, [i, j[:, :1]]), [x(9, 9, 5), picks, picks])
     add("aten.gather.default", lambda a, i: aten.gather.default(a, 1, i), [x(2, 9), picks])
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        add(f"aten.{name}.Tensor", lambda a, b, op=getattr(aten, name): op.Tensor(a, b), [whole, whole])
-        add(f"aten.{name}.Scalar", lambda a, op=getattr(aten, name): op.Scalar(a, 2.5), [whole])
+        op = getattr(aten, name)
+        add(f"aten.{name}.Tensor", lambda a, b, op=op: op.Tensor(a, b), [whole, whole])
+        add(f"aten.{name}.Scalar", lambda a, op=op: op.Scalar(a, 2.5), [whole])
     truth = lambda: torch.rand(3, 5) > 0.5  # noqa: E731
     for name in (
         "logical_and.default",

@@ -97,7 +97,8 @@ def read_program(data: bytes, name: str = "the model") -> ExportedProgram:
     except ModelError as error:
         raise ModelError(f"{name}: {error}") from None
     except Exception as error:  # many classes, of what is damaged or of another version of PyTorch
-        raise ModelError(f"{name}: PyTorch {torch.__version__} does not load it: {_line(error)}") from None
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error  # without PyTorch's traceback
+        raise ModelError(f"{name}: PyTorch {torch.__version__} does not load it: {_line(cause)}") from None
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import torch
 from npukit.compiler.errors import ModelError
 from npukit.compiler.frontends.pytorch.archive_check import MOST_ELEMENTS
 from npukit.compiler.frontends.pytorch.archive_operators import CALLED_ONCE_PER_ELEMENT
+from npukit.compiler.frontends.pytorch.operators import operator_name
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
@@ -76,12 +77,13 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _name(node: fx.Node) -> str:
+    """Of an operator of PyTorch, without its overload; none of a function of Python."""
     return node.target._schema.name.partition("::")[2] if isinstance(node.target, torch._ops.OpOverload) else ""
 
 
 def _check_degree(node: fx.Node, degrees: dict[fx.Node, int]) -> None:
     """Refuse products of sizes that are squared again and again: as integers of Python they have no bound."""
-    inner = [degrees.get(one, 1) for one in node.all_input_nodes]
+    inner = [degrees.get(one, 1) for one in node.args if isinstance(one, fx.Node)]
     name = getattr(node.target, "__name__", "")
     power = node.args[1] if name == "pow" and len(node.args) > 1 else 1
     degree = sum(inner) if name == "mul" and not _name(node) else max(inner, default=1)
@@ -113,7 +115,9 @@ def _check_result(node: fx.Node) -> None:
     for one in _tensors((args, kwargs)):
         for size in one.shape:
             if isinstance(size, int) and size > most:
-                raise ModelError(f"{name} {node.name} has a dimension of {size}; up to {most} are read")
+                raise ModelError(
+                    f"{operator_name(node.target)} {node.name} has a dimension of {size}; up to {most} are read"
+                )
     if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
         # what is said of the arguments stays
         args, kwargs = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs))
@@ -121,11 +125,11 @@ def _check_result(node: fx.Node) -> None:
         made = node.target(*args, **kwargs)  # type: ignore[operator]
     except Exception as error:  # of whatever class an operator likes
         text = " ".join(str(error).split())[:200]
-        raise ModelError(f"{name or node.target} {node.name} cannot be called like that: {text}") from None
+        raise ModelError(f"{operator_name(node.target)} {node.name} cannot be called like that: {text}") from None
     stated = node.meta.get("val")
     if not _same(made, stated):
         raise ModelError(
-            f"{name or node.target} {node.name} makes {_shown(made)}, where the file states {_shown(stated)}"
+            f"{operator_name(node.target)} {node.name} makes {_shown(made)}, where the file states {_shown(stated)}"
         )
 
 

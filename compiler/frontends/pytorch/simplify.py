@@ -21,6 +21,7 @@ _CHECKS = frozenset(
     {"aten._assert_tensor_metadata.default", "aten._assert_scalar.default", "aten.sym_constrain_range.default"}
 )
 _BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
+_PADS = frozenset({"aten.pad.default", "aten.constant_pad_nd.default"})
 _CONVOLUTIONS = frozenset(f"aten.conv{n}d.{form}" for n in (1, 2, 3) for form in ("default", "padding"))
 
 
@@ -51,6 +52,7 @@ def simplified(program: ExportedProgram) -> Simplified:
     for node in [*module.graph.nodes]:
         if str(node.target) in _CHECKS:
             module.graph.erase_node(node)
+    _drop_empty_pads(module.graph)
     _add_masks(module.graph)
     _fold_constants(module, changed)
     _fold_batch_norms(module, changed)
@@ -80,6 +82,14 @@ def _attribute(module: fx.GraphModule, name: str) -> Any:
     for part in name.split("."):
         value = getattr(value, part)
     return value
+
+
+def _drop_empty_pads(graph: fx.Graph) -> None:
+    """A padding of nothing would stand between a quantised tensor and its reader."""
+    for node in [one for one in graph.nodes if str(one.target) in _PADS]:
+        if not any(node.args[1]):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
 
 
 def _add_masks(graph: fx.Graph) -> None:

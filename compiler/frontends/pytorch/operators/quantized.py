@@ -27,7 +27,7 @@ def with_bias(emit: Emitter, inputs: Sequence[str], x: fx.Node, weight: fx.Node,
         return [*inputs]
     numbers, scale = emit.array(bias), _scale(emit, x)
     scales = _scale(emit, weight)
-    if numbers is None or scale is None or scales is None or scale.size != 1:
+    if numbers is None or scale is None or scales is None or scale.size != 1 or scales.size not in (1, numbers.size):
         return [*inputs, emit(bias)]
     step = (scale * scales).astype(np.float32)
     whole = np.rint(numbers.astype(np.float64) / step)
