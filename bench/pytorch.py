@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import Any
 
 try:
-    import torch
-    import transformers
+    import torch  # pyright: ignore[reportMissingImports]
+    import transformers  # pyright: ignore[reportMissingImports]
 except ImportError as error:
     raise SystemExit(f"bench/pytorch.py: {error.name} is missing: make torch") from None
 from sections import machine, write_section

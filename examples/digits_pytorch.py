@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 from onnx import numpy_helper
-from torch import nn
-from torch.nn import functional
+from torch import nn  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 import npukit
 from npukit import zoo

@@ -18,7 +18,7 @@ class Files:
     suffix = ".pt2"
 
     def __init__(self) -> None:
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
         from npukit.compiler.frontends.pytorch.archive import onnx_model
         from pytorch.torch_files import Small, mutated, saved
 
