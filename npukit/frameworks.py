@@ -60,6 +60,11 @@ def compile(model: Any, *arguments: Any, **options: Any) -> Any:
         ConfigError, CompileError, ArtifactError, ValidationError, UsageError: each with one clear sentence.
     """
     if not _is_module(model):
+        if callable(model):
+            raise UsageError(
+                f"{getattr(model, '__name__', type(model).__name__)} is a function: npukit.compile takes modules, "
+                'programs and files, and torch.compile(function, backend="npukit") takes functions'
+            )
         return models.compile(model, *arguments, **options)
     from npukit.pytorch.module import compile_module
     from npukit.pytorch.quantised import CompiledQuantised, QuantisedModule

@@ -1,6 +1,7 @@
 """The backend of `torch.compile`, which PyTorch finds by the entry point `npukit`."""
 
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from npukit.compiler.errors import CompileError
 from npukit.errors import UsageError
 from npukit.pytorch.gradients import refuse_gradients, wants_gradients
 from npukit.pytorch.graph import AcceleratedGraph
@@ -45,7 +47,8 @@ class _CapturedGraph:
     """
 
     def __init__(self, graph: fx.GraphModule, example_inputs: Sequence[Any], target: Target) -> None:
-        self._graph = graph
+        self._graph = _without_modes(graph)
+        self._refused = False
         self._held = [place for place, value in enumerate(example_inputs) if _belongs_to_module(value)]
         self._free = [place for place in range(len(example_inputs)) if place not in {*self._held}]
         self._variants = Variants(target, "a graph of torch.compile")
@@ -54,7 +57,11 @@ class _CapturedGraph:
         held = {f"input_{place}": arguments[place] for place in self._held}
         free = tuple(arguments[place] for place in self._free)
         kind = tuple(map(id, held.values())), tuple(map(kind_of, free))
-        compiled = self._variants.get(kind, held, lambda: self._exported(held, free))
+        try:
+            compiled = self._variants.get(kind, held, lambda: self._exported(held, free))
+        except CompileError as error:
+            self._notice(error)
+            return self._graph(*arguments)
         copied = next((name for name in compiled.changed if name in held and held[name].is_inference()), None)
         if copied is not None:
             raise UsageError(
@@ -62,12 +69,26 @@ class _CapturedGraph:
             )
         results = compiled(*free)
         anchor = wants_gradients(arguments)
-        return results if anchor is None else refuse_gradients(results, anchor)
+        return results if anchor is None else refuse_gradients(results, anchor, arguments)
+
+    def _notice(self, error: Exception) -> None:
+        if not self._refused:
+            self._refused = True
+            warnings.warn(f"npukit leaves a graph of torch.compile to PyTorch: {error}", stacklevel=4)
 
     def _exported(self, held: Mapping[str, torch.Tensor], free: tuple[Any, ...]) -> torch.export.ExportedProgram:
         _note_callers(self._variants)
         with torch.inference_mode(False):
             return export_module(_Bound(self._graph, held), free, {})
+
+
+def _without_modes(graph: fx.GraphModule) -> fx.GraphModule:
+    """A copy of a graph that does not turn gradients off or on: nothing of it has any."""
+    copy = fx.Graph()
+    copy.output(copy.graph_copy(graph.graph, {}))
+    for node in [one for one in copy.nodes if one.target is torch._C._set_grad_enabled]:
+        copy.erase_node(node)
+    return fx.GraphModule(graph, copy)
 
 
 class _Bound(torch.nn.Module):
@@ -118,7 +139,7 @@ def graphs_of(compiled: Any) -> tuple[AcceleratedGraph, ...]:
     """What ran last of each graph of a module or function of `torch.compile`, in the order of compilation."""
     module = getattr(compiled, "_orig_mod", None)
     function = getattr(compiled, "_torchdynamo_orig_callable", compiled)
-    code = getattr(function, "__code__", None)
+    code = None if module is not None else getattr(function, "__code__", None)  # modules of a class share theirs
     found: dict[int, Variants] = {}
     for owner, reference in _CALLERS:
         one, variants = owner(), reference()

@@ -1,24 +1,29 @@
 """A program of `torch.export` whose parts run on the machine, and everything else in PyTorch."""
 
+import math
 import operator
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import fx
 from torch.export import ExportedProgram
 from torch.fx.passes.tools_common import stable_topological_sort
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import FlopCounterMode
 
+from npukit.compiler.errors import ModelError
 from npukit.compiler.frontends.onnx.offload import Offload, Reason
 from npukit.compiler.frontends.pytorch.decompositions import RECURRENT
 from npukit.compiler.frontends.pytorch.emitter import to_numpy
 from npukit.compiler.frontends.pytorch.masks import HiddenRowError
 from npukit.compiler.frontends.pytorch.operators import operator_name
-from npukit.compiler.frontends.pytorch.simplify import simplified
+from npukit.compiler.frontends.pytorch.simplify import FOLDED, simplified
 from npukit.devices import DeviceOptions, make_device
 from npukit.driver.apart import in_this_process
+from npukit.errors import UsageError
 from npukit.isa.config import NpuConfig
 from npukit.profiling.layers import Profile, timing_profile
 from npukit.pytorch.parts import Part, find_parts, tensors_in
@@ -45,11 +50,17 @@ class AcceleratedPart(torch.nn.Module):
         """What the part makes of its inputs."""
         arrays = {name: to_numpy(tensor) for name, tensor in zip(self._inputs, tensors, strict=True)}
         results = self.session.run(arrays)
-        made = tuple(
-            torch.from_numpy(results[name]).to(device=value.device, dtype=value.dtype)
-            for name, value in zip(self._outputs, self._made, strict=True)
-        )
+        made = tuple(_like(results[name], value) for name, value in zip(self._outputs, self._made, strict=True))
         return made if len(made) != 1 else made[0]
+
+
+def _like(array: NDArray, value: torch.Tensor) -> torch.Tensor:
+    """An array as a tensor with the dtype, the device and the strides that the graph was captured with: what follows in
+    PyTorch relies on them."""
+    found = torch.from_numpy(array).to(device=value.device, dtype=value.dtype)
+    if value.is_contiguous():
+        return found
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(found)
 
 
 class AcceleratedGraph:
@@ -70,7 +81,11 @@ class AcceleratedGraph:
     """
 
     def __init__(self, program: ExportedProgram, target: Target) -> None:
-        simple = simplified(program)
+        try:
+            simple = simplified(program)
+        except Exception as error:  # many classes, of what PyTorch does not take apart
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            raise ModelError(f"PyTorch does not take the program apart: {reason}") from error
         module = simple.module
         nodes = [node for node in module.graph.nodes if node.op == "call_function"]
         quantised = any("quantized_decomposed" in str(node.target) for node in nodes)
@@ -94,17 +109,25 @@ class AcceleratedGraph:
         self.sessions: tuple[Session, ...] = tuple(sessions)
         _fuse(module, found.parts, sessions)
         self._module = module
+        buffers = dict(module.named_buffers())
+        self._constants = {_memory(one) for name, one in buffers.items() if name.startswith(FOLDED)}
         self._whole = program.module(check_guards=False)
         self._noticed = False
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Run it; arguments and results are those of the module that was exported."""
+        if self.changed:
+            _check_apart([*pytree.tree_leaves((arguments, options))])
         with torch.no_grad():
             try:
-                return self._module(*arguments, **options)
+                return pytree.tree_map_only(torch.Tensor, self._own, self._module(*arguments, **options))
             except HiddenRowError:  # before anything that was given is changed
                 self._notice()
                 return self._whole(*arguments, **options)
+
+    def _own(self, result: torch.Tensor) -> torch.Tensor:
+        """A result that is not a constant's memory, whoever writes to it."""
+        return result.clone() if _memory(result) in self._constants else result
 
     def _notice(self) -> None:
         if not self._noticed:
@@ -128,6 +151,18 @@ class AcceleratedGraph:
         close = getattr(self._device, "close", None)
         if close is not None:
             close()
+
+
+def _memory(tensor: torch.Tensor) -> int | None:
+    """Where a tensor's numbers lie."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else None
+
+
+def _check_apart(arguments: Sequence[Any]) -> None:
+    """Raises UsageError where tensors share memory, of which one is changed: the program was captured with others."""
+    found = [_memory(one) for one in arguments if isinstance(one, torch.Tensor) and one.numel()]
+    if len({*found}) < len(found):
+        raise UsageError("the module changes an argument, and two arguments share memory: give it copies")
 
 
 def profile_of(config: NpuConfig, sessions: Iterable[Session]) -> Profile:
@@ -159,12 +194,17 @@ def _fuse(module: fx.GraphModule, parts: Sequence[Part], sessions: Sequence[Sess
         with graph.inserting_before(part.nodes[-1]):
             calls.append(graph.call_module(name, part.inputs))
     for part, call in zip(parts, calls, strict=True):
+        made: dict[fx.Node, fx.Node] = {}
         for place, output in enumerate(part.outputs):
-            result = call
+            made[output] = call
             if len(part.outputs) > 1:
                 with graph.inserting_after(call):
-                    result = graph.call_function(operator.getitem, (call, place))
-            output.replace_all_uses_with(result)
+                    made[output] = graph.call_function(operator.getitem, (call, place))
+        for view in part.views:
+            with graph.inserting_before(view):
+                made[view] = graph.node_copy(view, lambda one, made=made: made.get(one, one))
+        for node, result in made.items():
+            node.replace_all_uses_with(result, lambda user, made=made: user not in made.values())
         for node in reversed(part.nodes):
             graph.erase_node(node)
     stable_topological_sort(module)  # into a new graph
@@ -210,10 +250,11 @@ def _suggestion(config: NpuConfig, quantised: bool) -> str:
 
 def _macs(node: fx.Node) -> int | None:
     """Multiply-accumulates of a node, by PyTorch's own count; None where they are not known."""
+    arguments: Any = node.args
     if str(node.target) == "aten.scaled_dot_product_attention.default":  # on the host its count is missing
-        return sdpa_flop_count(*(one.meta["val"].shape for one in node.all_input_nodes[:3])) // 2
+        query, key, value = ([*one.meta["val"].shape] for one in arguments[:3])
+        return math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
     if str(node.target) in RECURRENT:  # nor has it a count of these
-        arguments: Any = node.args
         source, _, weights = arguments[:3]
         steps = source.meta["val"].numel() // source.meta["val"].shape[-1]
         return steps * sum(one.meta["val"].numel() for one in weights if one.meta["val"].dim() > 1)

@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from npukit.compiler.errors import ModelError
-from npukit.compiler.frontends.pytorch.quiet import quiet
+from npukit.compiler.frontends.pytorch.tracing import tracing
 from npukit.errors import UsageError
 from npukit.pytorch.gradients import refuse_gradients, wants_gradients
 from npukit.pytorch.graph import AcceleratedGraph
@@ -48,8 +48,13 @@ class CompiledModule(torch.nn.Module):
         """What it is compiled to for these arguments."""
         arguments, options = bound(self.module, arguments, options)
         leaves, structure = pytree.tree_flatten((arguments, options))
-        modes = tuple(one.training for one in self.module.modules())
-        kind = structure, modes, tuple(map(kind_of, leaves))
+        if any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")):
+            raise UsageError(
+                f"{type(self.module).__name__} is called within torch.autocast, which npukit.compile does not follow: "
+                'convert it with .bfloat16(), or use torch.compile(module, backend="npukit")'
+            )
+        modules = tuple((id(one), type(one), one.training) for one in self.module.modules())
+        kind = structure, modules, tuple(map(kind_of, leaves))
         held = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         return self.variants.get(kind, held, lambda: export_module(self.module, arguments, options))
 
@@ -62,12 +67,17 @@ class CompiledModule(torch.nn.Module):
         """Run on arguments as the module takes them.
 
         Raises:
-            CompileError, DeviceError: what compiling or running meets.
+            CompileError, DeviceError: what compiling or running meets. UsageError: within `torch.autocast`.
         """
         arguments, options = bound(self.module, arguments, options)
         results = self.graph(*arguments, **options)(*arguments, **options)
-        anchor = wants_gradients([*pytree.tree_leaves((arguments, options)), *self.module.parameters()])
-        return results if anchor is None else refuse_gradients(results, anchor)
+        given = [*pytree.tree_leaves((arguments, options)), *self.module.parameters()]
+        anchor = wants_gradients(given)
+        return results if anchor is None else refuse_gradients(results, anchor, [*given, *self.module.buffers()])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is made of a copy of the module, and compiles anew."""
+        return CompiledModule, (self.module, self.target)
 
 
 class CompiledProgram(torch.nn.Module):
@@ -86,8 +96,9 @@ class CompiledProgram(torch.nn.Module):
     def forward(self, *arguments: Any, **options: Any) -> Any:
         """Run on arguments as the exported module takes them."""
         results = self._graph(*arguments, **options)
-        anchor = wants_gradients(pytree.tree_leaves((arguments, options)))
-        return results if anchor is None else refuse_gradients(results, anchor)
+        given = pytree.tree_leaves((arguments, options))
+        anchor = wants_gradients(given)
+        return results if anchor is None else refuse_gradients(results, anchor, given)
 
 
 def compile_module(
@@ -161,12 +172,17 @@ def export_module(module: torch.nn.Module, arguments: tuple[Any, ...], options: 
             f"parameter {held} was made in inference mode: make the module outside of torch.inference_mode()"
         )
     try:
-        with quiet(), torch.inference_mode(False), torch.no_grad():
+        with tracing(), torch.inference_mode(False), torch.no_grad():
             arguments, options = pytree.tree_map_only(torch.Tensor, ordinary, (arguments, {**options}))
             return torch.export.export(module, arguments, {**options}, strict=False)
     except Exception as error:  # whatever the module raises, and many classes of torch.export's
         reason = " ".join(str(error).split())[:300]
+        values = "data-dependent" in reason.lower() or "DataDependent" in type(error).__name__
+        advice = (
+            '; its control flow depends on values: torch.compile(module, backend="npukit") takes such modules'
+            if values
+            else ""
+        )
         raise ModelError(
-            f"torch.export refuses {type(module).__name__}: {type(error).__name__}: {reason}; "
-            'torch.compile(module, backend="npukit") takes modules whose control flow depends on values'
+            f"torch.export refuses {type(module).__name__}: {type(error).__name__}: {reason}{advice}"
         ) from error

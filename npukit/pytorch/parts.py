@@ -32,12 +32,15 @@ class Part:
         nodes: in their order.
         inputs: nodes that are computed before, in the order of the model's inputs.
         outputs: nodes of the part that others read, in the order of the model's outputs.
+        views: nodes of the part that others read as well, and that share the memory of what they are made of. PyTorch
+            makes them once more, of the outputs or inputs, in this order: whoever writes to one writes to the other.
         translation: its ONNX model.
     """
 
     nodes: tuple[fx.Node, ...]
     inputs: tuple[fx.Node, ...]
     outputs: tuple[fx.Node, ...]
+    views: tuple[fx.Node, ...]
     translation: Translation
 
 
@@ -101,6 +104,9 @@ def _reason(node: fx.Node) -> str | None:
         return reason
     if node.target is attention_mask:
         return "it looks for rows that see nothing, which depends on numbers"
+    numbers = [one for one in node.all_input_nodes if not tensors_in(one.meta.get("val"))]
+    if numbers:
+        return f"it reads {numbers[0].name}, a number that is known when it runs"
     made = tensors_in(node.meta.get("val"))
     used = [one for argument in node.all_input_nodes for one in tensors_in(argument.meta.get("val"))]
     quantises = "quantized_decomposed" in str(node.target)
@@ -143,7 +149,15 @@ def _part(nodes: Sequence[fx.Node], constants: Mapping[fx.Node, torch.Tensor], f
     inside = {*nodes}
     read = dict.fromkeys(one for node in nodes for one in node.all_input_nodes)
     inputs = tuple(one for one in read if one not in inside and one not in constants)
-    outputs = tuple(node for node in nodes if any(user not in inside for user in node.users))
+    wanted = {node for node in nodes if any(user not in inside for user in node.users)}
+    views: set[fx.Node] = set()
+    for node in wanted:
+        base = node
+        while base in inside and _is_view(base):
+            views.add(base)
+            base = base.all_input_nodes[0]
+        wanted = wanted | ({base} & inside)
+    outputs = tuple(node for node in nodes if node in wanted and node not in views)
     several = [one for one in outputs if not isinstance(one.meta["val"], torch.Tensor)]
     if several:
         found.reasons.update(dict.fromkeys(several, ("its several results are read outside of its part", False)))
@@ -159,7 +173,15 @@ def _part(nodes: Sequence[fx.Node], constants: Mapping[fx.Node, torch.Tensor], f
     except CompileError as error:
         found.reasons.update(dict.fromkeys(nodes, (str(error), False)))
         return None
-    return None if refused else Part(tuple(nodes), inputs, outputs, made)
+    return None if refused else Part(tuple(nodes), inputs, outputs, tuple(one for one in nodes if one in views), made)
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Whether a node's result lies in the memory of what it is made of."""
+    if operator_name(node.target) == "getitem":
+        return _is_view(node.all_input_nodes[0])
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and len(node.all_input_nodes) == 1 and any(one.alias_info for one in schema.returns)
 
 
 def _check(part: Part, config: NpuConfig, min_macs: int, found: Parts) -> None:

@@ -20,9 +20,12 @@ _MOST = 16
 
 
 def kind_of(value: Any) -> Hashable:
-    """What a graph is compiled for: of a tensor its shape, dtype and device, of anything else its value."""
+    """What a graph is compiled for: of a tensor its shape, strides, dtype and device, of anything else its value."""
     if isinstance(value, torch.Tensor):
-        return torch.Tensor, tuple(value.shape), value.dtype, value.device
+        strides = None if value.layout != torch.strided or value.is_contiguous() else value.stride()
+        return torch.Tensor, tuple(value.shape), strides, value.dtype, value.device
+    if isinstance(value, float):
+        return float, value.hex()  # 0.0 and -0.0 are equal, and NaN is not itself
     try:
         hash(value)
     except TypeError:
@@ -38,15 +41,15 @@ def state_of(tensor: torch.Tensor) -> Hashable:
 
 @dataclass(frozen=True)
 class _Compiled:
-    """A graph, and what the tensors were whose numbers are part of it."""
+    """A graph, and what the tensors were that belong to it; of those that it changes itself, their state is nothing."""
 
     states: Mapping[str, tuple["weakref.ref[torch.Tensor]", Hashable]]
     graph: AcceleratedGraph
 
     def holds(self, held: Mapping[str, torch.Tensor]) -> bool:
         """Whether these are the tensors, and have not changed."""
-        return all(
-            reference() is held.get(name) and state == state_of(held[name])
+        return held.keys() == self.states.keys() and all(
+            reference() is held[name] and state in (None, state_of(held[name]))
             for name, (reference, state) in self.states.items()
         )
 
@@ -88,12 +91,15 @@ class Variants:
                 elif self._graphs:
                     self._notice("shapes", "it was called with arguments of other shapes or types")
                 # what is written while it is compiled counts as a change
-                states = {name: (weakref.ref(one), state_of(one)) for name, one in held.items()}
+                states: dict[str, Any] = {name: (weakref.ref(one), state_of(one)) for name, one in held.items()}
                 graph = AcceleratedGraph(export(), self._target)
-                found = _Compiled({name: states[name] for name in states if name not in graph.changed}, graph)
+                for name in states.keys() & {*graph.changed}:
+                    states[name] = states[name][0], None
+                found = _Compiled(states, graph)
                 self._graphs[kind] = found
                 while len(self._graphs) > _MOST:
-                    self._graphs.popitem(last=False)
+                    _, oldest = self._graphs.popitem(last=False)
+                    oldest.graph.close()
             self._graphs.move_to_end(kind)
             self.latest = found.graph
             return found.graph

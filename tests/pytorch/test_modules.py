@@ -126,6 +126,7 @@ def test_two_modules_of_one_class_keep_their_weights(compiled):
         for _ in range(2):
             for run, module in zip(runs, modules, strict=True):
                 near(run(x), module(x))
+    assert all(npukit.report(run).graphs == 1 for run in runs)
 
 
 def test_shared_weights(compiled):
@@ -455,3 +456,203 @@ def test_the_default_configuration_follows_the_numbers():
     assert (
         npukit.report(npukit.compile(nn.Linear(4, 4).eval(), torch.randn(2, 4))).profile.config == PRESETS["bf16-16x16"]
     )
+
+
+class Of(nn.Module):
+    """A function of the module and its arguments, with parts."""
+
+    def __init__(self, function, **parts):
+        super().__init__()
+        self.function = function
+        for name, value in parts.items():
+            if isinstance(value, torch.Tensor):
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value)
+
+    def forward(self, *arguments):
+        return self.function(self, *arguments)
+
+
+def eight():
+    return nn.Linear(8, 8)
+
+
+def test_constants_that_are_results_are_the_callers(compiled):
+    module, x = (
+        Of(lambda s, x: (s.l(x), torch.zeros(4, 8), torch.arange(8) + s.l(x), torch.arange(8)[2:]), l=eight()),
+        torch.randn(4, 8),
+    )
+    run = compiled(module.eval(), x)
+    with torch.no_grad():
+        for _ in range(2):
+            got = run(x)
+            near(got, module(x))
+            for one in got:
+                one.add_(5)
+
+
+def test_replaced_and_new_parts_are_seen(compiled):
+    module, x = (
+        Of(lambda s, x: s.act(s.l(x)) * s.b.add_(1), l=nn.Linear(8, 8, bias=False), act=nn.ReLU(), b=torch.ones(8)),
+        torch.randn(4, 8),
+    )
+    module.eval()
+    run = compiled(module, x)
+    module.b.fill_(1)
+    twin = Of(module.function, l=nn.Linear(8, 8, bias=False), act=nn.ReLU(), b=torch.ones(8)).eval()
+    twin.load_state_dict(module.state_dict())
+
+    def change(one):
+        yield setattr(one, "b", torch.full((8,), 10.0))
+        yield setattr(one.l, "bias", nn.Parameter(torch.full((8,), 5.0)))
+        yield setattr(one, "act", nn.Tanh())
+        yield setattr(one.l, "bias", None)
+
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        near(run(x), twin(x))
+        for _ in zip(change(module), change(twin), strict=True):
+            near(run(x), twin(x))
+            near(module.b, twin.b)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda s, x: ((h := s.l(x)).t(), h.t() @ h, h.view(8, 4), h),
+        lambda s, x: (x.view(8, 4), s.l(x)),
+        lambda s, x: ((h := s.l(x)).t() @ torch.ones(4, 4), torch.as_strided(h.t(), (4, 8), (8, 1)).double()),
+        lambda s, x: ((h := s.l(x).t()) @ s.l.weight.new_ones(4, 4), h.t().reshape(-1).double()),
+        lambda s, x: (s.l(x).split(3, 1)[1], s.l(x).unsqueeze(0)),
+    ],
+)
+def test_views_share_memory_and_strides(compiled, function):
+    module, x, other = Of(function, l=eight()).eval(), torch.randn(4, 8), torch.randn(4, 8)
+    run = compiled(module, x)
+    with torch.no_grad():
+        for value in (x, other):
+            mine, its = value.clone(), value.clone()
+            got, want = run(mine), module(its)
+            near(got, want)
+            for one, two in zip(got, want, strict=True):
+                one.mul_(2), two.mul_(2)
+            near(got, want)
+            near(mine, its)
+
+
+def test_channels_last(compiled):
+    module = Of(lambda s, x: (s.c(x), x.reshape(2, -1).double()), c=nn.Conv2d(3, 4, 3)).eval()
+    x = torch.randn(2, 3, 6, 6)
+    run = compiled(module, x)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for value in (x, x.to(memory_format=torch.channels_last), x.transpose(2, 3)):
+            near(run(value), module(value))
+
+
+def test_numbers_as_arguments(compiled):
+    module, x = Of(lambda s, x, k: s.l(x) * k, l=eight()).eval(), torch.randn(4, 8)
+    run = compiled(module, x, 1.5)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for k in (1.5, 2.5, 3, -2):
+            near(run(x, k), module(x, k))
+
+
+def test_dynamic_shapes():
+    module = Convolutional().eval()
+    run = torch.compile(module, backend="npukit", dynamic=True, options={"config": CONFIG})
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for batch in (2, 3, 1):
+            x = torch.randn(batch, 3, 8, 8)
+            near(run(x), module(x))
+
+
+def frozen(s, x):
+    with torch.no_grad():
+        y = s.l(x)
+    return y + s.l(x)
+
+
+def test_parts_without_gradients(compiled):
+    module, x = Of(frozen, l=eight()), torch.randn(4, 8)
+    near(compiled(module, x)(x).detach(), module(x).detach())
+
+
+def test_results_may_be_changed_in_place(compiled):
+    module, x = Of(lambda s, x: (s.l(x), x), l=eight()).eval(), torch.randn(4, 8)
+    y, same = compiled(module, x)(x)
+    want = module(x)[0].detach() + 1
+    y += 1
+    near(y.detach(), want)
+    assert not same.requires_grad
+
+
+def test_attention_that_stays_is_counted(compiled):
+    q = torch.randn(3, 4, 6, 8, dtype=torch.float64)
+    for module, x, macs in (
+        (Of(lambda s, x: F.scaled_dot_product_attention(x, x, x)), q, 3 * 4 * 6 * 6 * 16),
+        (Of(lambda s, x: F.scaled_dot_product_attention(x, x, x)), q[0], 4 * 6 * 6 * 16),
+    ):
+        run = compiled(module, x)
+        near(run(x), module(x), share=1e-9)
+        assert npukit.report(run).offload.macs_total == macs
+
+
+def test_threads_that_compile():
+    x, results = torch.randn(4, 8), {}
+
+    def work(number):
+        module = Of(lambda s, x: torch.relu(s.l(x)), l=eight()).eval()
+        with torch.no_grad():
+            results[number] = by_npukit(module, x)(x), module(x)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    [one.start() for one in threads]
+    [one.join() for one in threads]
+    assert len(results) == 4
+    for got, want in results.values():
+        near(got, want)
+
+
+def test_what_pytorch_does_not_take_apart_runs_there():
+    def function(s, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = s.l(x)
+        return y.float() + s.l(x)
+
+    module, x = Of(function, l=eight()).eval(), torch.randn(4, 8)
+    run = by_backend(module)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        near(run(x), module(x))
+
+
+def test_calls_that_are_refused():
+    def function(s, a, b):
+        a.add_(1)
+        return s.l(b)
+
+    module, a = Of(function, l=eight()).eval(), torch.randn(4, 8)
+    run = by_npukit(module, a, torch.randn(4, 8))
+    with torch.no_grad(), pytest.raises(UsageError, match="two arguments share memory"):
+        run(a, a)
+    plain = by_npukit(eight().eval(), a)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(UsageError, match="within torch.autocast"):
+        plain(a)
+    with pytest.raises(UsageError, match="function is a function: npukit.compile takes modules"):
+        npukit.compile(function, (a, a))
+
+
+def test_copies():
+    import copy
+
+    module, x = Convolutional().eval(), torch.randn(1, 3, 8, 8)
+    run = by_npukit(module, x)
+    twin = copy.deepcopy(run)
+    with torch.no_grad():
+        twin.module.conv.weight.mul_(2)
+        near(run(x), module(x))
+        near(twin(x), twin.module(x))

@@ -26,7 +26,7 @@ from npukit.compiler.errors import CompileError, ModelError
 from npukit.compiler.frontends.pytorch.archive_check import ELEMENT_BYTES, clean_config, clean_program
 from npukit.compiler.frontends.pytorch.archive_results import check_results
 from npukit.compiler.frontends.pytorch.program import translate_program, with_static_shapes
-from npukit.compiler.frontends.pytorch.quiet import quiet
+from npukit.compiler.frontends.pytorch.tracing import tracing
 from torch.export import ExportedProgram
 from torch.export.pt2_archive._package import load_pt2
 
@@ -107,7 +107,7 @@ def _silent() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with quiet():
+        with tracing():
             yield
     finally:
         logging.disable(before)

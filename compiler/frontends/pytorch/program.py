@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 from npukit.compiler.errors import ModelError
-from npukit.compiler.frontends.pytorch.quiet import quiet
 from npukit.compiler.frontends.pytorch.simplify import simplified
+from npukit.compiler.frontends.pytorch.tracing import tracing
 from npukit.compiler.frontends.pytorch.translate import Translation, translate
 from npukit.compiler.ir.names import free_name
 from torch import fx
@@ -68,7 +68,7 @@ def with_static_shapes(program: ExportedProgram, shapes: Mapping[str, Sequence[i
     assert structure is not None
     arguments, options = pytree.tree_unflatten(leaves, structure)
     try:
-        with quiet(), torch.no_grad():
+        with tracing(), torch.no_grad():
             return torch.export.export(program.module(check_guards=False), arguments, options, strict=False)
     except Exception as error:  # many classes of torch.export's
         raise ModelError(f"torch.export refuses these shapes: {' '.join(str(error).split())[:300]}") from None

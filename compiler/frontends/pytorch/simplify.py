@@ -9,11 +9,14 @@ from typing import Any
 import torch
 from npukit.compiler.frontends.pytorch.decompositions import decompositions
 from npukit.compiler.frontends.pytorch.masks import HiddenRowError, attention_mask
-from npukit.compiler.frontends.pytorch.quiet import quiet
+from npukit.compiler.frontends.pytorch.tracing import tracing
 from torch import fx
 from torch.export import ExportedProgram
 
-__all__ = ["Simplified", "simplified"]
+__all__ = ["FOLDED", "Simplified", "simplified"]
+
+FOLDED = "_folded_"
+"""How names of tensors begin that were computed beforehand."""
 
 _LARGEST, _GROWTH = 1 << 20, 2
 """Elements of a constant that may be made of others: so many in any case, or so many times theirs."""
@@ -43,7 +46,7 @@ class Simplified:
 
 def simplified(program: ExportedProgram) -> Simplified:
     """Simplify a program."""
-    with quiet():
+    with tracing():
         program = program.run_decompositions(decompositions())
     signature = program.graph_signature  # which says what is changed from here on
     changed = {*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()}
@@ -119,7 +122,7 @@ def _fold_constants(module: fx.GraphModule, changed: Collection[str]) -> None:
     for node in [one for one in module.graph.nodes if one.op == "call_function"]:
         value = known.get(node)
         if isinstance(value, torch.Tensor) and any(user not in known for user in node.users):
-            _replace(module, node, value, f"_constant_{next(numbers)}")
+            _replace(module, node, value, f"{FOLDED}constant_{next(numbers)}")
 
 
 def _is_known(node: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
@@ -184,7 +187,7 @@ def _fold_batch_norms(module: fx.GraphModule, changed: Collection[str]) -> None:
         fake = conv.meta["val"].fake_mode
         nodes = []
         for value in (folded.to(kind), moved.to(kind)):
-            name = f"_folded_{next(numbers)}"
+            name = f"{FOLDED}weights_{next(numbers)}"
             module.register_buffer(name, value, persistent=False)
             with module.graph.inserting_before(conv):
                 node = module.graph.get_attr(name)

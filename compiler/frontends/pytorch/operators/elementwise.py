@@ -68,15 +68,15 @@ def _power(emit: Emitter, x: Any, exponent: Any) -> str:
 
 
 def _clamp(emit: Emitter, x: fx.Node, lowest: Any = None, highest: Any = None) -> str:
-    value = emit(x)
+    dtype = emit.dtype(emit.current)
+    (value,) = operands(emit, dtype, x)
     for op, limit in (("Max", lowest), ("Min", highest)):
         if isinstance(limit, fx.Node):
-            value = emit.node(op, [value, emit(limit)])
+            value = emit.node(op, [value, *operands(emit, dtype, limit)])
     numbers = [None if isinstance(one, fx.Node) else one for one in (lowest, highest)]
     if numbers == [None, None]:
         return value
-    dtype = _NUMPY[emit.dtype(x)]
-    limits = ["" if one is None else emit.constant(one, dtype) for one in numbers]
+    limits = ["" if one is None else emit.constant(one, _NUMPY[dtype]) for one in numbers]
     return emit.node("Clip", [value, *(limits if limits[1] else limits[:1])])
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from npukit.compiler.frontends.pytorch.emitter import ONNX_TYPES, Emitter, Untranslated
+from npukit.compiler.frontends.pytorch.operators.elementwise import operands
 from torch import fx
 
 __all__ = ["OPERATORS"]
@@ -73,7 +74,7 @@ def _concat(emit: Emitter, tensors: Sequence[fx.Node], axis: int = 0) -> str:
     rank = len(emit.shape(emit.current))
     # empty vectors may be among them, whatever the rank
     kept = [one for one in tensors if len(emit.shape(one)) == rank]
-    return emit.node("Concat", [emit(one) for one in kept], axis=axis % rank)
+    return emit.node("Concat", operands(emit, emit.dtype(emit.current), *kept), axis=axis % rank)
 
 
 def _stack(emit: Emitter, tensors: Sequence[fx.Node], axis: int = 0) -> str:
@@ -147,7 +148,7 @@ def _pad(emit: Emitter, x: fx.Node, pads: Sequence[int], mode: Any = "constant",
     if not any(pads):
         return emit(x)
     amounts = emit.constant([*before, *after], np.int64)
-    filled = [emit.constant(value or 0, np.float32)] if mode == "constant" else []
+    filled = operands(emit, emit.dtype(x), value or 0) if mode == "constant" else []
     return emit.node("Pad", [emit(x), amounts, *filled], mode=modes[mode])
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from npukit.compiler.frontends.pytorch.emitter import Emitter, Untranslated
+from npukit.compiler.frontends.pytorch.operators.elementwise import operands
 from torch import fx
 
 __all__ = ["OPERATORS"]
@@ -56,7 +57,7 @@ def _inference_batch_norm(
 def _softmax(emit: Emitter, x: fx.Node, axis: int, kind: object = None) -> str:
     if kind not in (None, False, torch.float32, emit.dtype(x)):
         raise Untranslated(f"its result is {kind}; float32 and bfloat16 are supported")
-    return emit.node("Softmax", [emit(x)], axis=axis)
+    return emit.node("Softmax", operands(emit, emit.dtype(emit.current), x), axis=axis)
 
 
 def _training(emit: Emitter, *unused: object, **options: object) -> str:
