@@ -15,7 +15,9 @@ from npukit.sim import numerics
 from onnx import numpy_helper
 
 from npukit import compare as comparison
-from npukit.compare import Oracle, compare
+from npukit import zoo
+from npukit.compare import Oracle, compare, oracle_of
+from npukit.sample_inputs import random_inputs
 from npukit.session import Session
 
 FEW_BANKS = replace(PRESETS["int8-8x8"], act_banks=1, acc_banks=1, act_depth=1024, acc_depth=16)
@@ -255,3 +257,15 @@ def test_constants_of_nodes_are_read(graphs) -> None:
     assert all(numpy_helper.to_array(one).size for one in tensors)
     _, found = graphs.agree(model, SMALL)
     assert len(found.defined) == 1
+
+
+def test_a_device_that_shows_its_outputs_alone() -> None:
+    """The normalisations between are computed as they are defined, and not taken from ONNX Runtime."""
+    model = onnx.load_from_string(zoo.load("bert-tiny"))
+    with Session(model, "int8-8x8") as session:
+        assert session.compilation is not None
+        oracle = oracle_of(session.compilation.source)
+        for seed in range(3):
+            inputs = random_inputs(session.artifact, session.inputs, seed)
+            found = compare(session, oracle, inputs, session.run(inputs))
+            assert (found.mismatches, found.tensors, found.elements) == (0, 0, 2)
