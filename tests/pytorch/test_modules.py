@@ -536,7 +536,8 @@ def test_views_share_memory_and_strides(compiled, function):
             got, want = run(mine), module(its)
             near(got, want)
             for one, two in zip(got, want, strict=True):
-                one.mul_(2), two.mul_(2)
+                one.mul_(2)
+                two.mul_(2)
             near(got, want)
             near(mine, its)
 
