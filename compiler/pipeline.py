@@ -144,8 +144,7 @@ def compile_model(
     with _without_collection:
         cost = CostModel(config, _memory(config, dram))
         passes = front_end(config, shapes or {}, min_macs, all_nodes)
-        proto = load_model(source, shapes)
-        return _compile(proto, cost, passes, stop_after, progress, optimize, search or Search())
+        return _compile(source, shapes or {}, cost, passes, stop_after, progress, optimize, search or Search())
 
 
 def _memory(config: NpuConfig, dram: AnyDram | None) -> AnyDram:
@@ -214,9 +213,11 @@ strategy where a program does not fit, or may be faster."""
 
 
 def _compile(
-    proto: onnx.ModelProto, cost: CostModel, passes: Sequence[Pass[Any, Any]],
-    stop_after: str | None, progress: Callable[[str], None], optimize: int, search: Search,
+    source: str | Path | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int]], cost: CostModel,
+    passes: Sequence[Pass[Any, Any]], stop_after: str | None, progress: Callable[[str], None], optimize: int,
+    search: Search,
 ) -> Compilation:  # fmt: skip
+    proto = load_model(source, shapes)
     if any(node.op_type == "EPContext" for node in proto.graph.node):
         raise CompileError("the model is compiled already: it has an EPContext node")
     run, result = PassRunner(progress), Compilation(cost.config)
