@@ -132,7 +132,7 @@ bench: $(STAMP) ## measure what docs/benchmarks.md and docs/utilisation.md state
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/compile_time.py
 	$(BIN)/python bench/utilisation.py
-	$(BIN)/python bench/pytorch.py
+	$(BIN)/python bench/torch_calls.py
 
 silicon: $(STAMP) ## place and route blocks and cores for docs/silicon.md; an hour
 	$(BIN)/python bench/silicon.py

@@ -56,6 +56,13 @@ def misread() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
+@pytest.fixture(autouse=True)
+def own_threads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that other tests have left, as those of PyTorch do that load it, are not at work beside."""
+    before, count = threading.active_count(), threading.active_count
+    monkeypatch.setattr(threading, "active_count", lambda: count() - before + 1)
+
+
 @pytest.fixture(params=["fork", "new process"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Both kinds of process; a new one is made where another thread works beside."""

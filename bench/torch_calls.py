@@ -13,7 +13,7 @@ try:
     import torch  # pyright: ignore[reportMissingImports]
     import transformers  # pyright: ignore[reportMissingImports]
 except ImportError as error:
-    raise SystemExit(f"bench/pytorch.py: {error.name} is missing: make torch") from None
+    raise SystemExit(f"bench/torch_calls.py: {error.name} is missing: make torch") from None
 from sections import machine, write_section
 
 import npukit
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines.append(_row("digits CNN, 8x8", _digits(), torch.randn(1, 1, 8, 8), options.repetitions))
         fewer = max(3, options.repetitions // 4)
         lines.append(_row("ResNet-18, 224x224", _resnet(), torch.randn(1, 3, 224, 224), fewer))
-    write_section(DOCUMENT, "bench/pytorch.py", "# Benchmarks\n\n", "\n".join(lines))
+    write_section(DOCUMENT, "bench/torch_calls.py", "# Benchmarks\n\n", "\n".join(lines))
     print("\n".join(lines))
     return 0
 
