@@ -45,9 +45,9 @@ def add_parsers(commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "run", help="run a model and show where the cycles went",
-        description="Run an ONNX or TFLite model, or a file that npukit compiled, on a device.",
+        description="Run a model of ONNX, TFLite or torch.export, or a file that npukit compiled, on a device.",
     )  # fmt: skip
-    add_model(parser, "ONNX or TFLite model, compiled model, or program")
+    add_model(parser, "model of ONNX, TFLite or torch.export (.pt2), compiled model, or program")
     parser.add_argument("--device", default="sim", choices=device_names(), help="where to run (default: sim)")
     parser.add_argument("--input", metavar="F.npz", help="inputs, an array by each input's name")
     parser.add_argument("--seed", type=int, metavar="N", help="random inputs of that seed (default: 0)")
