@@ -64,6 +64,7 @@ def _bind(path: Path) -> ctypes.CDLL:
         "npu_read_register": (integer, [handle, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32)]),
         "npu_run": (long, [handle, long]),
         "npu_running": (integer, [handle]),
+        "npu_interrupt": (integer, [handle]),
         "npu_cycles": (long, [handle]),
         "npu_last_activity": (long, [handle]),
         "npu_trace": (long, [handle, integer, integer, ctypes.POINTER(ctypes.POINTER(long))]),
@@ -374,6 +375,12 @@ class RtlDevice(SharedDevice):
     def running(self) -> bool:
         """Whether a program runs."""
         return bool(self._library.npu_running(self._model))
+
+    @property
+    @exclusively
+    def interrupt(self) -> bool:
+        """The level of the interrupt line."""
+        return bool(self._library.npu_interrupt(self._model))
 
     @property
     @exclusively

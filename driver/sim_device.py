@@ -18,7 +18,7 @@ from npukit.isa.instructions import (
 )
 from npukit.isa.legality import illegal_mode
 from npukit.isa.place import ALIGNMENT
-from npukit.isa.registers import COUNTERS, REGISTERS, ControlBit, ErrorCause, StatusBit, address_of
+from npukit.isa.registers import COUNTERS, REGISTERS, ControlBit, ErrorCause, InterruptBit, StatusBit, address_of
 from npukit.isa.timing import TOKEN_LIMIT
 from npukit.sim.addressing import dram_operand, operands
 from npukit.sim.dram import AnyDram, DramModel
@@ -137,8 +137,8 @@ class SimDevice(SharedDevice):
                 self.reset()
             elif value >> ControlBit.START & 1:
                 self._run()
-        elif register.access == "rw":
-            self._registers[offset] = value
+        elif register.access in ("rw", "w1c"):
+            self._registers[offset] = register.written(self._registers[offset], value)
 
     def wait(self, deadline: float) -> None:
         """Return at once: a program runs to its end when it is started."""
@@ -147,6 +147,10 @@ class SimDevice(SharedDevice):
         self._registers[address_of("ERROR")] |= 1 << cause
         self._registers[address_of("ERROR_INDEX")] = index
         self._registers[address_of("STATUS")] = _DONE | _ERROR
+        self._interrupt(InterruptBit.DONE, InterruptBit.ERROR)
+
+    def _interrupt(self, *events: InterruptBit) -> None:
+        self._registers[address_of("INTERRUPT_STATUS")] |= sum(1 << event for event in events)
 
     def _program(self, code: bytes) -> tuple[Instruction, ...] | None:
         if code not in self._decoded:
@@ -203,6 +207,14 @@ class SimDevice(SharedDevice):
         for name, _ in COUNTERS:
             self._put(name.upper(), self._latest.counters[name])
         self._registers[address_of("STATUS")] = _DONE
+        self._interrupt(InterruptBit.DONE)
+
+    @property
+    @exclusively
+    def interrupt(self) -> bool:
+        """The level of the interrupt line."""
+        registers = self._registers
+        return bool(registers[address_of("INTERRUPT_STATUS")] & registers[address_of("INTERRUPT_ENABLE")])
 
     @exclusively
     def instruction_cycles(self, instructions: Sequence[Instruction]) -> dict[str, NDArray[np.int64]]:

@@ -49,6 +49,7 @@ class SdramTimedCore(wiring.Component):
             {
                 "s_axil": In(axi_lite_signature()),
                 "m_axi": Out(axi4_signature(config.bus_bytes)),
+                "irq": Out(1),
                 **{f"trace_{name}": Out(count) for name in ("queue", "issue", "start", "end")},
                 "trace_running": Out(1),
                 "trace_done": Out(1),
@@ -62,6 +63,7 @@ class SdramTimedCore(wiring.Component):
         m.submodules.arbiter = arbiter = MemoryArbiter(size)
         m.submodules.sdram = sdram = self._controller
         wiring.connect(m, arbiter.memory, sdram.bus)
+        m.d.comb += self.irq.eq(core.irq)
         for name in ("queue", "issue", "start", "end", "running", "done"):
             m.d.comb += getattr(self, f"trace_{name}").eq(getattr(core, f"trace_{name}"))
         self._registers(m, core)

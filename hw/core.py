@@ -16,23 +16,28 @@ __all__ = ["Core"]
 class Core(wiring.Component):
     """One accelerator.
 
-    Members: `s_axil`, AXI4-Lite for registers; `m_axi`, AXI4 for memory; `trace_*`, a bit for each engine: it
-    queued, issued, started or ended an instruction in this cycle; `trace_running`, `trace_done`.
+    Members: `s_axil`, AXI4-Lite for registers; `m_axi`, AXI4 for memory; `irq`, the interrupt, high until
+    INTERRUPT_STATUS is cleared. With `trace`, for simulation: `trace_*`, a bit for each engine: it queued, issued,
+    started or ended an instruction in this cycle; `trace_running`, `trace_done`.
     """
 
-    def __init__(self, config: NpuConfig) -> None:
-        self._config = config
+    def __init__(self, config: NpuConfig, *, trace: bool = True) -> None:
+        self._config, self._trace = config, trace
         count = len(ENGINES)
+        traces = {
+            "trace_queue": Out(count),
+            "trace_issue": Out(count),
+            "trace_start": Out(count),
+            "trace_end": Out(count),
+            "trace_running": Out(1),
+            "trace_done": Out(1),
+        }
         super().__init__(
             {
                 "s_axil": In(axi_lite_signature()),
                 "m_axi": Out(axi4_signature(config.bus_bytes)),
-                "trace_queue": Out(count),
-                "trace_issue": Out(count),
-                "trace_start": Out(count),
-                "trace_end": Out(count),
-                "trace_running": Out(1),
-                "trace_done": Out(1),
+                "irq": Out(1),
+                **(traces if trace else {}),
             }
         )
 
@@ -66,13 +71,23 @@ class Core(wiring.Component):
             status.error.eq(inner.errors.as_value().any()),
             registers.value("ERROR").eq(inner.errors),
             registers.value("ERROR_INDEX").eq(inner.error_index),
-            self.trace_running.eq(inner.running),
+            self.irq.eq(registers.irq),
+        ]
+        erroneous = Signal()
+        m.d.sync += erroneous.eq(status.error)
+        # who resets the core does not want to hear that this has ended its program
+        m.d.comb += [
+            registers.interrupt_events.done.eq(inner.ended & ~resetting),
+            registers.interrupt_events.error.eq(status.error & ~erroneous & ~resetting),
         ]
         m.d.comb += [
             inner.counter_reading.eq(registers.counter_reading),
             inner.counter_index.eq(registers.counter_index),
             registers.counter.eq(inner.counter),
         ]
+        if not self._trace:
+            return m
+        m.d.comb += self.trace_running.eq(inner.running)
         for name in ("trace_queue", "trace_issue", "trace_start", "trace_end", "trace_done"):
             m.d.comb += getattr(self, name).eq(getattr(inner, name))
         return m

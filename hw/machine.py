@@ -38,7 +38,7 @@ class Machine(wiring.Component):
     """All but the registers; the reset of the core clears it.
 
     Members: `start` with what the registers hold, which must not change until `running` falls; `abort`: end the program
-    as after an error; `quiet`: no burst is outstanding.
+    as after an error; `quiet`: no burst is outstanding; `ended`: strobe, a program has ended or was refused.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -57,6 +57,7 @@ class Machine(wiring.Component):
                 "limit": In(64),
                 "running": Out(1),
                 "finished": Out(1),
+                "ended": Out(1),
                 "errors": Out(bits_layout(ErrorCause)),
                 "error_index": Out(32),
                 "trace_queue": Out(count),
@@ -87,6 +88,7 @@ class Machine(wiring.Component):
             fetch.stop.eq(stop),
             self.running.eq(fetch.running),
         ]
+        m.d.comb += self.ended.eq(fetch.done | (begin & ~fetch.start))
         m.d.sync += self.trace_done.eq(fetch.done)
         with m.If(fetch.done):
             m.d.sync += self.finished.eq(1)

@@ -4,7 +4,7 @@ from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from npukit.hw.axi import OKAY, SLAVE_ERROR, axi_lite_signature
-from npukit.isa.registers import COUNTERS, REGISTERS, ControlBit, Register, RegisterBit, address_of
+from npukit.isa.registers import COUNTERS, REGISTERS, ControlBit, InterruptBit, Register, RegisterBit, address_of
 
 __all__ = ["RegisterFile", "bits_layout"]
 
@@ -37,8 +37,11 @@ class RegisterFile(wiring.Component):
     to data. One write and one read are in progress at a time. A register that does not exist
     answers SLVERR; one that may only be read ignores writes, one that may only be written reads as 0.
 
-    While `busy`, any write but one that sets CONTROL's reset bit answers SLVERR and changes nothing: addresses of
-    bursts on the bus hang on these registers. A write that sets both bits of CONTROL only resets.
+    While `busy`, any write but one that sets CONTROL's reset bit, or to a register of interrupts, answers SLVERR and
+    changes nothing: addresses of bursts on the bus hang on these registers. A write that sets both bits of CONTROL only
+    resets.
+
+    An event sets its bit of INTERRUPT_STATUS, and one in the cycle in which that bit is cleared is not lost.
 
     Args:
         config_hash: value of CONFIG_HASH, the hash of the core's configuration.
@@ -47,8 +50,10 @@ class RegisterFile(wiring.Component):
         bus: AXI4-Lite.
         start, reset_core: strobes of one cycle. busy: a program runs, or a reset waits. clear: gives `rw` registers
             their reset value.
-        <register>: for each register but the counters' its name in lower case. Out for `rw`; In for `ro`: what a
-            read returns. An input that nothing drives has its reset value, so IDENTITY, VERSION and
+        interrupt_events: strobes, a bit for each of INTERRUPT_STATUS. irq: the line, high as long as a bit of
+            INTERRUPT_STATUS is set that is set in INTERRUPT_ENABLE too.
+        <register>: for each register but the counters' its name in lower case. Out for `rw` and `w1c`; In for `ro`:
+            what a read returns. An input that nothing drives has its reset value, so IDENTITY, VERSION and
             CONFIG_HASH need no driver.
         counter_reading, counter_index, counter: a counter is asked for, which of COUNTERS, its value a cycle later.
 
@@ -61,6 +66,8 @@ class RegisterFile(wiring.Component):
     reset_core: Signal
     busy: Signal
     clear: Signal
+    irq: Signal
+    interrupt_events: data.View
 
     def __init__(self, config_hash: int = 0) -> None:
         self._plain = [one for one in REGISTERS if one.offset < _FIRST_COUNTER]
@@ -70,20 +77,23 @@ class RegisterFile(wiring.Component):
             "reset_core": Out(1),
             "busy": In(1),
             "clear": In(1),
+            "interrupt_events": In(bits_layout(InterruptBit)),
+            "irq": Out(1),
             "counter_reading": Out(1),
             "counter_index": Out(range(len(COUNTERS))),
             "counter": In(64),
         }
         halves = {"CONFIG_HASH_LOW": config_hash & 0xFFFFFFFF, "CONFIG_HASH_HIGH": config_hash >> 32}
         for one in self._plain:
-            flow = {"rw": Out, "ro": In}.get(one.access)
+            flow = {"rw": Out, "w1c": Out, "ro": In}.get(one.access)
             if flow is not None:
-                members[one.name.lower()] = flow(32, init=halves.get(one.name, one.reset))
+                width = one.width if one.access in ("rw", "w1c") else 32
+                members[one.name.lower()] = flow(width, init=halves.get(one.name, one.reset))
         super().__init__(members)
         self.write = Signal(_Write)
 
     def value(self, name: str) -> Signal:
-        """The member of the register of that name, 32 bits."""
+        """The member of the register of that name, of as many bits as it holds."""
         return getattr(self, name.lower())
 
     def wide(self, name: str) -> Value:
@@ -95,6 +105,7 @@ class RegisterFile(wiring.Component):
         m = Module()
         self._write(m)
         self._read(m)
+        m.d.comb += self.irq.eq((self.value("INTERRUPT_STATUS") & self.value("INTERRUPT_ENABLE")).any())
         return m
 
     def _write(self, m: Module) -> None:
@@ -117,22 +128,30 @@ class RegisterFile(wiring.Component):
             m.d.comb += control.eq(write.data[: len(control.as_value())])
         with m.If(now):
             m.d.sync += [write.has_address.eq(0), write.has_data.eq(0), bus.bvalid.eq(1), bus.bresp.eq(SLAVE_ERROR)]
-            with m.If(~self.busy | control.reset):
-                with m.Switch(write.word):
-                    for register in REGISTERS:
+            for conditions, registers in (
+                (~self.busy | control.reset, [one for one in REGISTERS if not one.while_busy]),
+                (1, [one for one in REGISTERS if one.while_busy]),
+            ):
+                with m.If(conditions), m.Switch(write.word):
+                    for register in registers:
                         with m.Case(register.offset // 4):
                             m.d.sync += bus.bresp.eq(OKAY)
-                            if register.access == "rw":
+                            if register.access in ("rw", "w1c"):
                                 self._assign(m, register)
         m.d.comb += [self.reset_core.eq(control.reset), self.start.eq(control.start & ~control.reset & ~self.busy)]
+        # behind the write that clears it, so that no event is lost
+        for place, event in enumerate(self.interrupt_events.as_value()):
+            with m.If(event):
+                m.d.sync += self.value("INTERRUPT_STATUS")[place].eq(1)
         with m.If(self.clear):
-            m.d.sync += [self.value(one.name).eq(one.reset) for one in REGISTERS if one.access == "rw"]
+            m.d.sync += [self.value(one.name).eq(one.reset) for one in REGISTERS if one.access in ("rw", "w1c")]
 
     def _assign(self, m: Module, register: Register) -> None:
         value = self.value(register.name)
-        for byte in range(4):
+        for byte in range(-(-register.width // 8)):
+            mine, written = value[8 * byte : 8 * byte + 8], self.write.data[8 * byte : 8 * byte + 8]
             with m.If(self.write.strobe[byte]):
-                m.d.sync += value.word_select(byte, 8).eq(self.write.data.word_select(byte, 8))
+                m.d.sync += mine.eq(mine & ~written if register.access == "w1c" else written)
 
     def _read(self, m: Module) -> None:
         bus = self.bus

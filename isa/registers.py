@@ -10,7 +10,8 @@ from typing import Self
 from npukit.isa.instructions import ENGINES, ISA_VERSION
 
 __all__ = [
-    "COUNTERS", "REGISTERS", "ControlBit", "ErrorCause", "Register", "RegisterBit", "StatusBit", "address_of",
+    "COUNTERS", "REGISTERS", "ControlBit", "ErrorCause", "InterruptBit", "Register", "RegisterBit", "StatusBit",
+    "address_of",
 ]  # fmt: skip
 
 
@@ -41,6 +42,13 @@ class StatusBit(RegisterBit):
     ERROR = 2, "error"
 
 
+class InterruptBit(RegisterBit):
+    """Bits of INTERRUPT_ENABLE and INTERRUPT_STATUS."""
+
+    DONE = 0, "a program has ended, with or without an error, or was refused"
+    ERROR = 1, "an error was raised"
+
+
 class ErrorCause(RegisterBit):
     """Bits of ERROR. They stick until the core is reset; the first error stops the core."""
 
@@ -56,13 +64,29 @@ class ErrorCause(RegisterBit):
 
 @dataclass(frozen=True)
 class Register:
-    """One register: byte offset, access (`ro`, `rw`, `wo`), value after reset, meaning."""
+    """One register: byte offset, access, value after reset, meaning.
+
+    access: `ro`, `rw`, `wo`, or `w1c`: what is written clears the bits that are 1 in it.
+    bits: its bits by name, if it has such; the others are 0. while_busy: it can be written while the core is busy.
+    """
 
     name: str
     offset: int
     access: str
     reset: int
     doc: str
+    bits: type[RegisterBit] | None = None
+    while_busy: bool = False
+
+    @property
+    def width(self) -> int:
+        """Bits that it holds, from the lowest on."""
+        return 32 if self.bits is None else 1 + max(self.bits)
+
+    def written(self, before: int, value: int) -> int:
+        """What it holds after a write to a register of access `rw` or `w1c`, 32 bits."""
+        value &= (1 << self.width) - 1
+        return before & ~value if self.access == "w1c" else value
 
 
 COUNTERS: tuple[tuple[str, str], ...] = (
@@ -89,14 +113,14 @@ def _bits(of: type[RegisterBit]) -> str:
 
 
 def _declare() -> tuple[Register, ...]:
-    plain = (
+    plain: tuple[tuple[str, str, int, str] | tuple[str, str, int, str, type[RegisterBit]], ...] = (
         ("IDENTITY", "ro", 0x4E50554B, "ASCII `NPUK`"),
         ("VERSION", "ro", ISA_VERSION, "version of instruction set and register map"),
         ("CONFIG_HASH_LOW", "ro", 0, "hash of the core's configuration"),
         ("CONFIG_HASH_HIGH", "ro", 0, "high half"),
-        ("CONTROL", "wo", 0, _bits(ControlBit)),
-        ("STATUS", "ro", 0, _bits(StatusBit)),
-        ("ERROR", "ro", 0, "sticky causes, see the table of errors"),
+        ("CONTROL", "wo", 0, _bits(ControlBit), ControlBit),
+        ("STATUS", "ro", 0, _bits(StatusBit), StatusBit),
+        ("ERROR", "ro", 0, "sticky causes, see the table of errors", ErrorCause),
         ("ERROR_INDEX", "ro", 0, "number of the instruction that raised the first error"),
         ("PROGRAM_HASH_LOW", "rw", 0, "configuration hash for which the program was compiled"),
         ("PROGRAM_HASH_HIGH", "rw", 0, "high half"),
@@ -107,8 +131,11 @@ def _declare() -> tuple[Register, ...]:
         ("BASE_HIGH", "rw", 0, "high half"),
         ("LIMIT_LOW", "rw", 0, "bytes from base that operands may touch"),
         ("LIMIT_HIGH", "rw", 0, "high half"),
+        ("INTERRUPT_ENABLE", "rw", 0, f"what raises the interrupt: {_bits(InterruptBit)}", InterruptBit),
+        ("INTERRUPT_STATUS", "w1c", 0, f"what has happened since it was cleared: {_bits(InterruptBit)}", InterruptBit),
     )
-    registers = [Register(name, 4 * i, access, reset, doc) for i, (name, access, reset, doc) in enumerate(plain)]
+    while_busy = {"INTERRUPT_ENABLE", "INTERRUPT_STATUS"}
+    registers = [Register(one[0], 4 * i, *one[1:], while_busy=one[0] in while_busy) for i, one in enumerate(plain)]
     offset = 0x80
     for name, doc in COUNTERS:
         registers.append(Register(f"{name.upper()}_LOW", offset, "ro", 0, doc))

@@ -189,6 +189,7 @@ public:
     }
 
     bool running() const { return core_->trace_running; }
+    bool interrupt() const { return core_->irq; }
     // Cycles of this run so far: those from cycle 0 to the last that was stepped.
     int64_t cycles() const { return run_cycle_ + 1; }
     int64_t last_activity() const { return last_activity_; }
@@ -591,6 +592,7 @@ NPU_API int npu_read_register(Harness* h, uint32_t offset, uint32_t* value) {
 }
 NPU_API int64_t npu_run(Harness* h, int64_t cycles) { return h->run(cycles); }
 NPU_API int npu_running(Harness* h) { return h->running(); }
+NPU_API int npu_interrupt(Harness* h) { return h->interrupt(); }
 NPU_API int64_t npu_cycles(Harness* h) { return h->cycles(); }
 NPU_API int64_t npu_last_activity(Harness* h) { return h->last_activity(); }
 // The events' cycles stay valid until the core is stepped again.

@@ -55,6 +55,7 @@ class CopyEngine(wiring.Component):
             {
                 "s_axil": In(axi_lite_signature()),
                 "m_axi": Out(axi4_signature(config.bus_bytes)),
+                "irq": Out(1),
                 **{f"trace_{event}": Out(4) for event in ("queue", "issue", "start", "end")},
                 "trace_done": Out(1),
                 "trace_running": Out(1),

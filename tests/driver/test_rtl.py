@@ -71,6 +71,35 @@ def as_program(instructions: tuple[Instruction, ...], memory: np.ndarray | None 
     return Program(CONFIG, instructions, constants=constants, dram_bytes=len(constants), name="test")
 
 
+def test_interrupts(device: RtlDevice) -> None:
+    """Simulator and RTL say the same of programs that end, that are wrong, and that are refused; a reset clears it."""
+    sim = SimDevice(CONFIG, DramModel(latency=20), MEMORY)
+    enable, status = address_of("INTERRUPT_ENABLE"), address_of("INTERRUPT_STATUS")
+    good = as_program(
+        random_program(CONFIG, "interrupts", 6).instructions, random_program(CONFIG, "interrupts", 6).memory
+    )
+    foreign = replace(CONFIG, act_depth=CONFIG.act_depth // 2).hash
+    for enabled in range(4):
+        for one in (sim, device):
+            one.reset()
+            loaded = LoadedProgram(one, good, 0, None)
+            one.write_register(enable, enabled | 0xFFFFFFF0)
+            assert (one.read_register(enable), one.read_register(status), one.interrupt) == (enabled, 0, False)
+            loaded.run({})
+            assert (one.read_register(status), one.interrupt) == (1, bool(enabled & 1))
+            one.write_register(status, 2)
+            assert one.interrupt == bool(enabled & 1)
+            one.write_register(status, 1)
+            assert (one.read_register(status), one.interrupt) == (0, False)
+            one.write_register(address_of("PROGRAM_HASH_LOW"), foreign & 0xFFFFFFFF)
+            one.write_register(address_of("CONTROL"), 1)
+            one.wait(10)
+            assert (one.read_register(status), one.interrupt) == (3, bool(enabled))
+            one.write_register(address_of("CONTROL"), RESET)
+            one.wait(10)
+            assert (one.read_register(status), one.read_register(enable), one.interrupt) == (0, 0, False)
+
+
 # ---- right programs
 
 

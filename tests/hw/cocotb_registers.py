@@ -63,7 +63,7 @@ async def power_up(dut) -> None:
     for register in REGISTERS:
         if register.access == "ro" and not is_counter(register):
             getattr(dut, register.name.lower()).value = 0
-    dut.counter.value = dut.busy.value = dut.clear.value = 0
+    dut.counter.value = dut.busy.value = dut.clear.value = dut.interrupt_events.value = 0
     dut.rst.value = 1
     for _ in range(3):
         await RisingEdge(dut.clk)
@@ -124,7 +124,7 @@ async def every_register(dut) -> None:
             if register.access == "rw":
                 value = bytearray(model[register.offset].to_bytes(4, "little"))
                 value[first : first + count] = data
-                model[register.offset] = int.from_bytes(value, "little")
+                model[register.offset] = int.from_bytes(value, "little") & (1 << register.width) - 1
                 assert int(getattr(dut, register.name.lower()).value) == model[register.offset]
         for register in REGISTERS:
             assert await read(manager, register.offset) == (AxiResp.OKAY, model[register.offset]), register.name
@@ -171,21 +171,62 @@ async def control(dut) -> None:
 
 @cocotb.test()
 async def busy(dut) -> None:
-    """Nothing but a reset is taken; everything can be read."""
+    """Nothing is taken but a reset, and what concerns interrupts; everything can be read."""
     for seed, chance in ((7, 0.0), (8, 0.5)):
         manager = await begin(dut, seed, chance)
         strobes = Strobes(dut)
         dut.busy.value = 1
         for register in REGISTERS:
-            assert await write(manager, register.offset, b"\x01\x00\x00\x00") == AxiResp.SLVERR, register.name
+            expected = AxiResp.OKAY if register.while_busy else AxiResp.SLVERR
+            assert await write(manager, register.offset, b"\x01\x00\x00\x00") == expected, register.name
             assert (await read(manager, register.offset))[0] == AxiResp.OKAY
-            if register.access == "rw":
+            if register.access == "rw" and not register.while_busy:
                 assert int(getattr(dut, register.name.lower()).value) == register.reset
         assert strobes.counts == {"start": 0, "reset_core": 0}
         assert await write(manager, CONTROL, b"\x03") == AxiResp.OKAY
         assert strobes.counts == {"start": 0, "reset_core": 1}
         dut.busy.value = 0
         assert await write(manager, address_of("BASE_LOW"), b"\x01\x00\x00\x00") == AxiResp.OKAY
+
+
+@cocotb.test()
+async def interrupts(dut) -> None:
+    """Events are kept until they are cleared, raise the line where they are enabled, and are never lost."""
+    enable, status = address_of("INTERRUPT_ENABLE"), address_of("INTERRUPT_STATUS")
+    manager = await begin(dut)
+
+    async def event(bits: int) -> None:
+        dut.interrupt_events.value = bits
+        await RisingEdge(dut.clk)
+        dut.interrupt_events.value = 0
+        await FallingEdge(dut.clk)
+
+    for enabled in range(4):
+        await write(manager, enable, bytes([enabled]))
+        for bits in range(4):
+            await event(bits)
+            assert await read(manager, status) == (AxiResp.OKAY, bits)
+            assert int(dut.irq.value) == bool(bits & enabled)
+            for cleared in (1, 2):
+                await write(manager, status, bytes([cleared]))
+                bits &= ~cleared
+                assert await read(manager, status) == (AxiResp.OKAY, bits)
+                assert int(dut.irq.value) == bool(bits & enabled)
+    await event(1)
+    await write(manager, status + 1, b"\xff\xff\xff")  # byte 0 is not written
+    assert await read(manager, status) == (AxiResp.OKAY, 1)
+    # in the cycle in which the write clears the bit, another event comes
+    dut.bus_awaddr.value, dut.bus_wdata.value, dut.bus_wstrb.value = status, 1, 1
+    dut.bus_awvalid.value = dut.bus_wvalid.value = dut.bus_bready.value = 1
+    await RisingEdge(dut.clk)
+    dut.bus_awvalid.value = dut.bus_wvalid.value = 0
+    await event(1)
+    assert int(dut.interrupt_status.value) == 1
+    dut.clear.value = 1
+    await RisingEdge(dut.clk)
+    dut.clear.value = 0
+    await RisingEdge(dut.clk)
+    assert int(dut.interrupt_status.value) == int(dut.interrupt_enable.value) == 0
 
 
 @cocotb.test()

@@ -28,4 +28,4 @@ def test_against_a_manager(run_cocotb: Callable[..., None]) -> None:
     from npukit.hw.registers import RegisterFile
 
     text = component_verilog(RegisterFile(PRESETS["int8-4x4"].hash), "registers")
-    run_cocotb(text, "registers", "cocotb_registers", 6)
+    run_cocotb(text, "registers", "cocotb_registers", 7)

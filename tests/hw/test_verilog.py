@@ -56,7 +56,7 @@ def test_ports_are_named_as_by_amba(verilog: Path) -> None:
     (ports,) = re.findall(r"^module npu\((.*?)\);", text, re.MULTILINE | re.DOTALL)
     write_address = {name.replace("_ar", "_aw") for name in READ_ADDRESS}
     assert {name.strip() for name in ports.split(",")} == {
-        *("clk", "rst"), *READ_ADDRESS, *READ_DATA, *write_address, *WRITE_DATA, *RESPONSE, *LITE, *TRACE,
+        *("clk", "rst"), *READ_ADDRESS, *READ_DATA, *write_address, *WRITE_DATA, *RESPONSE, *LITE, *TRACE, "irq",
     }  # fmt: skip
     division = re.search(r"^\s*assign .* [/%] (?!\d+'h)", text, re.MULTILINE)
     assert division is None, f"a divider: {division}"
