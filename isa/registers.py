@@ -113,29 +113,33 @@ def _bits(of: type[RegisterBit]) -> str:
 
 
 def _declare() -> tuple[Register, ...]:
-    plain: tuple[tuple[str, str, int, str] | tuple[str, str, int, str, type[RegisterBit]], ...] = (
-        ("IDENTITY", "ro", 0x4E50554B, "ASCII `NPUK`"),
-        ("VERSION", "ro", ISA_VERSION, "version of instruction set and register map"),
-        ("CONFIG_HASH_LOW", "ro", 0, "hash of the core's configuration"),
-        ("CONFIG_HASH_HIGH", "ro", 0, "high half"),
-        ("CONTROL", "wo", 0, _bits(ControlBit), ControlBit),
-        ("STATUS", "ro", 0, _bits(StatusBit), StatusBit),
-        ("ERROR", "ro", 0, "sticky causes, see the table of errors", ErrorCause),
-        ("ERROR_INDEX", "ro", 0, "number of the instruction that raised the first error"),
-        ("PROGRAM_HASH_LOW", "rw", 0, "configuration hash for which the program was compiled"),
-        ("PROGRAM_HASH_HIGH", "rw", 0, "high half"),
-        ("PROGRAM_LOW", "rw", 0, "byte address of the program, a multiple of 4096"),
-        ("PROGRAM_HIGH", "rw", 0, "high half"),
-        ("PROGRAM_LENGTH", "rw", 0, "instructions in the program, END included"),
-        ("BASE_LOW", "rw", 0, "byte address that DRAM operands are relative to, a multiple of 4096"),
-        ("BASE_HIGH", "rw", 0, "high half"),
-        ("LIMIT_LOW", "rw", 0, "bytes from base that operands may touch"),
-        ("LIMIT_HIGH", "rw", 0, "high half"),
-        ("INTERRUPT_ENABLE", "rw", 0, f"what raises the interrupt: {_bits(InterruptBit)}", InterruptBit),
-        ("INTERRUPT_STATUS", "w1c", 0, f"what has happened since it was cleared: {_bits(InterruptBit)}", InterruptBit),
-    )
-    while_busy = {"INTERRUPT_ENABLE", "INTERRUPT_STATUS"}
-    registers = [Register(one[0], 4 * i, *one[1:], while_busy=one[0] in while_busy) for i, one in enumerate(plain)]
+    interrupts = _bits(InterruptBit)
+    registers: list[Register] = []
+
+    def add(name: str, access: str, reset: int, doc: str, bits: type[RegisterBit] | None = None, *,
+            while_busy: bool = False) -> None:  # fmt: skip
+        registers.append(Register(name, 4 * len(registers), access, reset, doc, bits, while_busy))
+
+    add("IDENTITY", "ro", 0x4E50554B, "ASCII `NPUK`")
+    add("VERSION", "ro", ISA_VERSION, "version of instruction set and register map")
+    add("CONFIG_HASH_LOW", "ro", 0, "hash of the core's configuration")
+    add("CONFIG_HASH_HIGH", "ro", 0, "high half")
+    add("CONTROL", "wo", 0, _bits(ControlBit), ControlBit)
+    add("STATUS", "ro", 0, _bits(StatusBit), StatusBit)
+    add("ERROR", "ro", 0, "sticky causes, see the table of errors", ErrorCause)
+    add("ERROR_INDEX", "ro", 0, "number of the instruction that raised the first error")
+    add("PROGRAM_HASH_LOW", "rw", 0, "configuration hash for which the program was compiled")
+    add("PROGRAM_HASH_HIGH", "rw", 0, "high half")
+    add("PROGRAM_LOW", "rw", 0, "byte address of the program, a multiple of 4096")
+    add("PROGRAM_HIGH", "rw", 0, "high half")
+    add("PROGRAM_LENGTH", "rw", 0, "instructions in the program, END included")
+    add("BASE_LOW", "rw", 0, "byte address that DRAM operands are relative to, a multiple of 4096")
+    add("BASE_HIGH", "rw", 0, "high half")
+    add("LIMIT_LOW", "rw", 0, "bytes from base that operands may touch")
+    add("LIMIT_HIGH", "rw", 0, "high half")
+    add("INTERRUPT_ENABLE", "rw", 0, f"what raises the interrupt: {interrupts}", InterruptBit, while_busy=True)
+    happened = f"what has happened since it was cleared: {interrupts}"
+    add("INTERRUPT_STATUS", "w1c", 0, happened, InterruptBit, while_busy=True)
     offset = 0x80
     for name, doc in COUNTERS:
         registers.append(Register(f"{name.upper()}_LOW", offset, "ro", 0, doc))
