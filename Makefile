@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup torch demo test unit properties validators cost verify verify-long internals hostile faults tflite networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup torch demo test unit properties validators cost verify verify-long internals hostile faults tflite board networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,7 +42,7 @@ $(STAMP): pyproject.toml
 	@$(MAKE) --no-print-directory prerequisites
 	@echo "setting up .venv, once: about a minute"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[demo,rtl,fpga,test,dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[demo,rtl,fpga,serial,test,dev]'
 	@touch $@
 
 torch: $(STAMP) ## PyTorch, for processors, and what its tests need, into .venv; without it they are skipped by name
@@ -90,6 +90,9 @@ onnx-suite: $(STAMP) ## ONNX's backend tests by the kit and by ONNX Runtime alon
 
 tflite: $(STAMP) ## TFLite's operators as random models, against TensorFlow Lite Micro: N=2000 SEED=1
 	$(BIN)/python -m tests.tflite_cases --models $(or $(N),2000) --seed $(SEED)
+
+board: $(STAMP) ## a board in Verilator over its serial line: digits at the true rate, and with damaged bytes: SEED=1 N=50
+	$(BIN)/python tests/board_runs.py --seed $(SEED) --runs $(or $(N),50)
 
 networks: $(STAMP) ## ResNets and MobileNetV2: ONNX Runtime = simulator = RTL
 	$(BIN)/python tests/networks.py

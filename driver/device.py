@@ -15,6 +15,7 @@ from npukit.isa.registers import COUNTERS, ControlBit, ErrorCause, StatusBit, ad
 from numpy.typing import NDArray
 
 __all__ = [
+    "Batched",
     "Device",
     "DeviceError",
     "Observable",
@@ -152,6 +153,15 @@ class Observable(Protocol):
     """Called after each VECTOR instruction with its number, itself, and a way to read its result."""
 
 
+@runtime_checkable
+class Batched(Protocol):
+    """A device behind a slow link, which reads registers that follow each other in one request."""
+
+    def read_registers(self, offset: int, count: int) -> list[int]:
+        """So many 32-bit registers from `offset` on."""
+        ...
+
+
 def reset_core(device: Device, deadline: float = 60.0) -> None:
     """Reset the accelerator through its register, and wait until the bursts of what it was doing have ended.
 
@@ -180,6 +190,9 @@ def write_wide(device: Device, name: str, value: int) -> None:
 
 def read_counters(device: Device) -> dict[str, int]:
     """All performance counters by name."""
+    if isinstance(device, Batched):
+        words = device.read_registers(address_of(f"{COUNTERS[0][0].upper()}_LOW"), 2 * len(COUNTERS))
+        return {name: low | high << 32 for (name, _), low, high in zip(COUNTERS, words[::2], words[1::2], strict=True)}
     return {name: read_wide(device, name.upper()) for name, _ in COUNTERS}
 
 

@@ -1,4 +1,4 @@
-"""The core as a shared library: Verilog through Verilator, together with `rtl/harness.cpp`.
+"""Hardware as a shared library: Verilog through Verilator, together with what stands around it, in C++.
 
 A library is built once for what goes into it and cached; so is what has no effect on the Verilog,
 a change of a comment in `hw/` for instance, which costs nothing here.
@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +25,7 @@ from npukit.isa.config import NpuConfig
 
 from npukit.cache import cache_path, is_whole, keep, locked
 
-__all__ = ["ToolError", "build_library", "check_tools"]
+__all__ = ["Model", "ToolError", "build_library", "build_model", "check_tools"]
 
 HARNESS = Path(__file__).with_name("rtl") / "harness.cpp"
 APT = "sudo apt-get install -y g++ make perl"
@@ -34,7 +34,6 @@ APT = "sudo apt-get install -y g++ make perl"
 VERILATOR_FLAGS = (
     *("--cc", "--exe", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert"),
     *("-Wno-CASEINCOMPLETE", "-Wno-WIDTHEXPAND", "-Wno-fatal", "--output-split", "20000"),
-    *("--top-module", MODULE, "--prefix", "Vnpu"),
 )
 COMPILER_FLAGS = "-std=c++17 -march=native -fPIC -fvisibility=hidden"
 MAKE_FLAGS = ("OPT_FAST=-O3", "OPT_GLOBAL=-O2")
@@ -44,6 +43,45 @@ QUICK_MAKE_FLAGS = ("OPT_FAST=-O0", "OPT_GLOBAL=-O1")
 LINKER_FLAGS = "-shared -Wl,-Bsymbolic"  # two models in one process must not share symbols
 # of the harness and the model; the process that loads it has to preload the sanitizers' libraries
 SANITIZER_FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1"
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a library is made of.
+
+    Attributes:
+        what: a word or two for messages.
+        verilog: its source. top: the module. prefix: of the class that Verilator makes of it.
+        harness: file names and contents of C++ sources and headers.
+        flags: more flags for Verilator.
+        macros: flags that define macros for the C++ compiler.
+        trace: with support for VCD, which costs speed.
+        optimise: compile for speed; without, the model is built in less time and runs slower.
+        sanitize: with checks of addresses and of undefined behaviour, which end the process.
+    """
+
+    what: str
+    verilog: str
+    top: str
+    prefix: str
+    harness: Mapping[str, str]
+    flags: tuple[str, ...] = ()
+    macros: tuple[str, ...] = ()
+    trace: bool = False
+    optimise: bool = True
+    sanitize: bool = False
+
+    @property
+    def verilator_flags(self) -> tuple[str, ...]:
+        """All but the names of files."""
+        trace = ("--trace-vcd",) if self.trace else ()
+        return (*VERILATOR_FLAGS, "--top-module", self.top, "--prefix", self.prefix, *self.flags, *trace)
+
+    @property
+    def compiler_settings(self) -> tuple[str, ...]:
+        """Flags for the C++ compiler, then make's variables for the same."""
+        flags, *make = (COMPILER_FLAGS, *MAKE_FLAGS) if self.optimise else (QUICK_COMPILER_FLAGS, *QUICK_MAKE_FLAGS)
+        return f"{flags} {SANITIZER_FLAGS}" if self.sanitize else flags, *make
 
 
 @dataclass(frozen=True)
@@ -103,7 +141,7 @@ def _run(name: str, command: Sequence[str], folder: Path | None = None) -> str:
     if code != 0:
         errors = [line for line in output.splitlines() if re.search(r"%Error|error:|Killed", line)]
         text = "\n".join([*errors[:5], "...", tail(output)] if errors else [tail(output)])
-        raise ToolError(f"{name} failed with exit code {code} on the core's model:\n{text}")
+        raise ToolError(f"{name} failed with exit code {code} on the model of the hardware:\n{text}")
     return output
 
 
@@ -116,27 +154,19 @@ def _processor() -> str:
     return "".join(sorted(set(re.findall(r"^(?:flags|Features|model name)\s*:.*$", text, re.MULTILINE))))
 
 
-def _key(
-    verilog: str, harness: str, macros: Sequence[str], trace: bool, optimise: bool, sanitize: bool, tools: _Tools
-) -> str:
+def _key(model: Model, tools: _Tools) -> str:
     parts = [
-        verilog,
-        harness,
+        model.verilog,
+        *(part for name, text in sorted(model.harness.items()) for part in (name, text)),
         tools.versions,
         _processor(),
         platform.machine(),
-        *(*macros, *VERILATOR_FLAGS, *_compiler_settings(optimise, sanitize), LINKER_FLAGS, str(trace)),
+        *(*model.macros, *model.verilator_flags, *model.compiler_settings, LINKER_FLAGS),
     ]
     digest = hashlib.sha256()
     for part in parts:
         digest.update(hashlib.sha256(part.encode()).digest())
     return digest.hexdigest()[:32]
-
-
-def _compiler_settings(optimise: bool, sanitize: bool) -> tuple[str, ...]:
-    """Flags for the C++ compiler, then make's variables for the same."""
-    flags, *make = (COMPILER_FLAGS, *MAKE_FLAGS) if optimise else (QUICK_COMPILER_FLAGS, *QUICK_MAKE_FLAGS)
-    return f"{flags} {SANITIZER_FLAGS}" if sanitize else flags, *make
 
 
 _unkept: dict[str, tuple[TemporaryDirectory, Path]] = {}
@@ -165,29 +195,42 @@ def build_library(
     Raises:
         ToolError: when a tool is missing or fails.
     """
-    tools = _found_tools()
     macros = (f"-DNPU_BUS_BYTES={config.bus_bytes}", f"-DNPU_MAX_BURST={config.max_burst}")
-    harness = HARNESS.read_text(encoding="utf-8")  # once: what is built must be what the key stands for
-    key = _key(verilog, harness, macros, trace, optimise, sanitize, tools)
+    harness = {HARNESS.name: HARNESS.read_text(encoding="utf-8")}  # once: what is built must be what the key stands for
+    what = f"the {config.dtype} {config.array}x{config.array} core"
+    model = Model(what, verilog, MODULE, "Vnpu", harness, (), macros, trace, optimise, sanitize)
+    return build_model(model, progress)
+
+
+def build_model(model: Model, progress: Callable[[str], None] = lambda text: None) -> Path:
+    """The shared library of a model, built if it is not in the cache.
+
+    Raises:
+        ToolError: when a tool is missing or fails.
+    """
+    tools = _found_tools()
+    key = _key(model, tools)
     library = cache_path("rtl", key, "npu.so")
     if library is not None and is_whole(library):
         return library
     with locked(
-        cache_path("rtl", key, "lock"), lambda: progress("another process builds the core's model; waiting for it")
+        cache_path("rtl", key, "lock"),
+        lambda: progress(f"another process builds the model of {model.what}; waiting for it"),
     ):
         if library is not None and is_whole(library):  # it was waited for
             return library
         if key in _unkept:
             return _unkept[key][1]
-        size = f"{config.dtype} {config.array}x{config.array}"
-        progress(f"building a Verilator model of the {size} core, once")
+        progress(f"building a Verilator model of {model.what}, once")
         start = time.monotonic()
         try:
-            built = _build(verilog, harness, macros, trace, optimise, sanitize, tools, progress)
+            built = _build(model, tools, progress)
             if library is None or not keep(library, built):
                 library = _without_cache(key, built)
         except OSError as error:
-            raise ToolError(f"the core's model cannot be built: {error.strerror or error}{_at(error)}") from None
+            raise ToolError(
+                f"the model of {model.what} cannot be built: {error.strerror or error}{_at(error)}"
+            ) from None
         progress(f"built in {time.monotonic() - start:.0f} s")
     return library
 
@@ -204,32 +247,26 @@ def _without_cache(key: str, library: bytes) -> Path:
     return _unkept.setdefault(key, (folder, path))[1]
 
 
-def _build(
-    verilog: str,
-    harness: str,
-    macros: Sequence[str],
-    trace: bool,
-    optimise: bool,
-    sanitize: bool,
-    tools: _Tools,
-    progress: Callable[[str], None],
-) -> bytes:
+def _build(model: Model, tools: _Tools, progress: Callable[[str], None]) -> bytes:
     # not in the cache folder: make cannot work below a path with a space
     with TemporaryDirectory(prefix="npukit-rtl-") as name:
         folder = Path(name)
         if len(name.split()) > 1:
             raise ToolError(f"make cannot work below {name}, which has a space: set TMPDIR to a folder without one")
-        (folder / "npu.v").write_text(verilog, encoding="utf-8")
-        (folder / HARNESS.name).write_text(harness, encoding="utf-8")
-        command = [*tools.verilator, *VERILATOR_FLAGS, *(["--trace-vcd"] if trace else [])]
-        compiler_flags, *make_flags = _compiler_settings(optimise, sanitize)
-        linker_flags = f"{LINKER_FLAGS} {SANITIZER_FLAGS}" if sanitize else LINKER_FLAGS
-        command += ["--Mdir", "model", "-o", "npu.so", "-CFLAGS", " ".join((compiler_flags, *macros))]
-        command += ["-LDFLAGS", linker_flags, "npu.v", HARNESS.name]
+        source = f"{model.top}.v"
+        (folder / source).write_text(model.verilog, encoding="utf-8")
+        for file, text in model.harness.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        compiler_flags, *make_flags = model.compiler_settings
+        linker_flags = f"{LINKER_FLAGS} {SANITIZER_FLAGS}" if model.sanitize else LINKER_FLAGS
+        command = [*tools.verilator, *model.verilator_flags, "--Mdir", "model", "-o", "npu.so"]
+        # the compiler works in the folder of the model; headers lie above it
+        command += ["-CFLAGS", " ".join((compiler_flags, *model.macros, "-I.."))]
+        command += ["-LDFLAGS", linker_flags, source, *(file for file in model.harness if file.endswith(".cpp"))]
         warnings = Counter(re.findall(r"^%Warning-(\w+)", _run("Verilator", command, folder), re.MULTILINE))
         if warnings:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(warnings.items()))
-            progress(f"Verilator's warnings about the core: {kinds}")
+            progress(f"Verilator's warnings about {model.what}: {kinds}")
         # The wheel's makefile names the tools of the machine on which it was made, and lacks the flag
         # with which a precompiled header is included.
         settings = {
@@ -240,6 +277,6 @@ def _build(
             "PYTHON3": sys.executable,
             "CFG_CXXFLAGS_PCH_I": "-include",
         }
-        make = [tools.make, "-C", "model", "-f", "Vnpu.mk", "-j", str(os.cpu_count() or 1)]
+        make = [tools.make, "-C", "model", "-f", f"{model.prefix}.mk", "-j", str(os.cpu_count() or 1)]
         _run("make", [*make, *make_flags, *(f"{key}={value}" for key, value in settings.items())], folder)
         return (folder / "model" / "npu.so").read_bytes()

@@ -1,93 +1,16 @@
-"""The boards: what is on them, and which configurations are meant for them."""
+"""The boards: the kit's own, and those of other packages."""
 
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 
-from npukit.isa.config import PRESETS, NpuConfig
-from npukit.isa.sdram import SdramChip
+from npukit.fpga.board import Board, BoardError, Device
+from npukit.fpga.icepi_zero import ICEPI_ZERO
+from npukit.fpga.ulx3s import ULX3S
+from npukit.isa.config import NpuConfig
 
 __all__ = ["BOARDS", "Board", "BoardError", "Device", "board_of", "boards"]
 
-
-class BoardError(ValueError):
-    """A board or a configuration that do not go together; the message says what would."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """Size, package and speed grade, as nextpnr names them, and what it has (a flip-flop for each LUT).
-
-    multiplier_columns, memory_columns: X of a row's multipliers and block RAMs, as nextpnr counts; multiplier_rows: Y
-    of two rows; memory_rows: Y of four, one above, one between and two below those.
-    """
-
-    size: str = "85k"
-    package: str = "CABGA381"
-    speed: int = 6
-    luts: int = 83640
-    multipliers: int = 156
-    block_rams: int = 208
-    multiplier_columns: tuple[int, ...] = ()
-    multiplier_rows: tuple[int, ...] = ()
-    memory_columns: tuple[int, ...] = ()
-    memory_rows: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Board:
-    """A board. oscillator: MHz. megahertz: of the system's clock, and bf16_megahertz with arrays of bf16, whose adders
-    are slower; baud: of the serial line; io_cycles: of registers in the pins' cells to the SDRAM, there and back.
-    seeds: of the placement, by preset, with which it is seen to route and to reach that clock. top: `module:function`
-    that makes its design, as `npukit.fpga.ulx3s:constrained` does; it is loaded for synthesis alone."""
-
-    name: str
-    about: str
-    device: Device
-    oscillator: float
-    megahertz: float
-    bf16_megahertz: float
-    baud: int
-    io_cycles: int = 2
-    sdram: SdramChip = field(default_factory=SdramChip)
-    seeds: Mapping[str, int] = field(default_factory=dict)
-    top: str = "npukit.fpga.ulx3s:constrained"
-
-    def clocked_for(self, config: NpuConfig) -> "Board":
-        """The board with the clock that a configuration reaches."""
-        return replace(self, megahertz=self.bf16_megahertz) if config.activation.floating else self
-
-    @property
-    def presets(self) -> list[str]:
-        """The configurations that name it."""
-        return [name for name in PRESETS if name.startswith(f"{self.name}-")]
-
-
-# nine tiles have four multipliers, or four block RAMs; the clock's tiles divide the row
-_NINES = (*range(4, 59, 9), *range(69, 115, 9))
-_LFE5U_85F = Device(
-    multiplier_columns=tuple(nine + tile for nine in _NINES for tile in (0, 1, 4, 5)),
-    multiplier_rows=(34, 58),
-    memory_columns=tuple(nine + tile for nine in _NINES for tile in (0, 2, 4, 6)),
-    memory_rows=(22, 46, 70, 82),
-)
-
-BOARDS: dict[str, Board] = {
-    board.name: board
-    for board in (
-        Board(
-            "ulx3s",
-            "Radiona ULX3S 85F: Lattice LFE5U-85F-6BG381C, 32 MiB SDRAM of 16 bits, FTDI serial line",
-            _LFE5U_85F,
-            oscillator=25.0,
-            megahertz=60.0,
-            bf16_megahertz=40.0,
-            baud=1_000_000,
-            seeds={"ulx3s-int8-8x8": 3, "ulx3s-int8-4x4": 1, "ulx3s-bf16-4x4": 1},
-        ),
-    )
-}
+BOARDS: dict[str, Board] = {board.name: board for board in (ULX3S, ICEPI_ZERO)}
 
 
 GROUP = "npukit.boards"

@@ -6,10 +6,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 from npukit.hw.axi import INCREMENTING, axi4_signature, axi_lite_signature, size_of
 
-__all__ = ["REGISTERS", "HostPort", "MemoryArbiter"]
+__all__ = ["HostPort", "MemoryArbiter"]
 
-REGISTERS = 1 << 31
-"""The host's address of the accelerator's registers; memory begins at 0."""
 _NPU, _HOST = 0, 1
 """AXI IDs at the memory, by which answers find their way."""
 
@@ -90,7 +88,8 @@ class MemoryArbiter(wiring.Component):
 
 
 class HostPort(wiring.Component):
-    """The host's words: below `REGISTERS` to memory, in the lanes of a wider bus, and from there on to the registers.
+    """The host's words: below `npukit.isa.host_link.REGISTERS` to memory, in the lanes of a wider bus; from there on to
+    the registers.
 
     Members: `host`: AXI4-Lite with 32 address bits, the subordinate's side, one access at a time; `registers`:
     AXI4-Lite, and `memory`: AXI4, the managers' sides.

@@ -4,13 +4,15 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from npukit.fpga.interconnect import HostPort, MemoryArbiter
+from npukit.fpga.link import HostLink
 from npukit.fpga.sdram import SdramController, sdram_signature
-from npukit.fpga.uart import HostBridge
 from npukit.hw.core import Core
 from npukit.isa.config import NpuConfig
+from npukit.isa.host_link import Identity, divisor_of
+from npukit.isa.instructions import ISA_VERSION
 from npukit.isa.sdram import SdramChip
 
-__all__ = ["System", "system_members"]
+__all__ = ["System", "identity_of", "system_members"]
 
 
 def system_members(chip: SdramChip) -> dict[str, wiring.Member]:
@@ -18,34 +20,43 @@ def system_members(chip: SdramChip) -> dict[str, wiring.Member]:
     return {"rx": In(1, init=1), "tx": Out(1, init=1), "sdram": Out(sdram_signature(chip)), "leds": Out(8)}
 
 
+def identity_of(config: NpuConfig, chip: SdramChip, megahertz: float, baud: int, board: str) -> Identity:
+    """What a board says of itself.
+
+    Raises:
+        ValueError: a rate that the clock does not give.
+    """
+    divisor = divisor_of(megahertz, baud)
+    return Identity(board, config.hash, ISA_VERSION, round(megahertz * 1e6), chip.bytes, divisor)
+
+
 class System(wiring.Component):
     """The accelerator with SDRAM, and a host behind a serial line.
 
-    Members: rx, tx: the serial line; sdram: the chip's pins; leds: a heartbeat, the accelerator runs, an engine's
-    instruction starts (one each), traffic on the serial line.
+    Args:
+        identity: see `identity_of`.
+        io_cycles: of registers in the pins' cells to the SDRAM, there and back.
+
+    Members: rx, tx: the serial line; sdram: the chip's pins; leds: a heartbeat, the accelerator runs, the host
+    link is at work, an engine's instruction starts (one each).
 
     Raises:
-        ValueError: a clock that the chip or the serial line cannot have, or a bus that the memory controller has not.
+        ValueError: a clock that the chip cannot have, or a bus that the memory controller has not.
     """
 
-    def __init__(self, config: NpuConfig, chip: SdramChip, megahertz: float, baud: int, *, io_cycles: int = 0) -> None:
-        self._config, self._chip, self._megahertz = config, chip, megahertz
-        self._io_cycles = io_cycles
-        self._divisor = round(megahertz * 1e6 / baud)
-        error = abs(self._divisor * baud / (megahertz * 1e6) - 1)
-        if error > 0.02:
-            raise ValueError(f"{baud} baud is {100 * error:.1f} % off at {megahertz} MHz; at most 2 % work")
+    def __init__(self, config: NpuConfig, chip: SdramChip, identity: Identity, *, io_cycles: int = 0) -> None:
+        self._config, self._chip, self._identity, self._io_cycles = config, chip, identity, io_cycles
         super().__init__(system_members(chip))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        bus_bytes = self._config.bus_bytes
+        bus_bytes, megahertz = self._config.bus_bytes, self._identity.hertz / 1e6
         m.submodules.core = core = Core(self._config)
-        m.submodules.bridge = bridge = HostBridge(self._divisor)
+        m.submodules.link = link = HostLink(self._identity)
         m.submodules.port = port = HostPort(bus_bytes)
         m.submodules.arbiter = arbiter = MemoryArbiter(bus_bytes)
-        m.submodules.sdram = sdram = SdramController(self._chip, self._megahertz, bus_bytes, io_cycles=self._io_cycles)
-        wiring.connect(m, bridge.bus, port.host)
+        m.submodules.sdram = sdram = SdramController(self._chip, megahertz, bus_bytes, io_cycles=self._io_cycles)
+        wiring.connect(m, link.bus, port.host)
         wiring.connect(m, port.registers, core.s_axil)
         wiring.connect(m, port.memory, arbiter.host)
         wiring.connect(m, core.m_axi, arbiter.npu)
@@ -54,7 +65,7 @@ class System(wiring.Component):
         beat = Signal(25)
         m.d.sync += [
             beat.eq(beat + 1),
-            self.leds.eq(Cat(beat[-1], core.trace_running, core.trace_start, ~self.rx | ~bridge.tx)),
+            self.leds.eq(Cat(beat[-1], core.trace_running, ~self.rx | ~link.tx | link.busy, core.trace_start)),
         ]
-        m.d.comb += [bridge.rx.eq(self.rx), self.tx.eq(bridge.tx)]
+        m.d.comb += [link.rx.eq(self.rx), self.tx.eq(link.tx)]
         return m

@@ -21,7 +21,16 @@ from npukit.cache import cache_path, keep, read_kept
 if TYPE_CHECKING:
     from amaranth.lib import wiring
 
-__all__ = ["INSTALL", "LINT_WAIVERS", "MODULE", "ToolError", "component_rtlil", "component_verilog", "core_verilog"]
+__all__ = [
+    "INSTALL",
+    "LINT_WAIVERS",
+    "MODULE",
+    "ToolError",
+    "component_rtlil",
+    "component_verilog",
+    "core_verilog",
+    "verilog_of_rtlil",
+]
 
 MODULE = "npu"
 """Name of the core's top module."""
@@ -65,7 +74,15 @@ def component_verilog(component: "wiring.Component", name: str) -> str:
     """
     from amaranth.back import rtlil
 
-    text = rtlil.convert(component, name, ports=_ports(component), emit_src=False)
+    return verilog_of_rtlil(rtlil.convert(component, name, ports=_ports(component), emit_src=False), name)
+
+
+def verilog_of_rtlil(text: str, name: str) -> str:
+    """Verilog of a design in RTLIL; `name` is for errors.
+
+    Raises:
+        ToolError: when there is no Yosys, or it fails.
+    """
     yosys = _yosys()
     try:
         with TemporaryDirectory(prefix="npukit-verilog-") as folder:

@@ -15,10 +15,9 @@ from npukit.compiled import compile
 from npukit.compiler.frontends.onnx.offload import Offload
 from npukit.compiler.pipeline import Compilation
 from npukit.compiler.search import Search
-from npukit.devices import DeviceOptions, device_names
+from npukit.devices import DeviceOptions, check_device
 from npukit.driver.device import Device
 from npukit.driver.executor import Execution
-from npukit.errors import UsageError
 from npukit.isa.config import NpuConfig
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program
@@ -78,8 +77,8 @@ class Session:
     ) -> None:
         start = perf_counter()
         providers_of(fallback)  # before anything that takes long
-        if isinstance(device, str) and device not in device_names():
-            raise UsageError(f"the devices are {', '.join(device_names())}, not {device!r}")
+        if isinstance(device, str):
+            check_device(device)
         self.compiled = compile(
             model, config, shapes=shapes, all_nodes=fallback == "none", min_macs=min_macs, optimize=optimize,
             search=search, dram=dram or getattr(device, "dram", None), limits=limits,

@@ -7,10 +7,12 @@ from typing import NoReturn
 import npukit
 from npukit.cli import (
     asm,
+    board_sim,
     check,
     compile,
     configs,
     explain,
+    flash,
     ops,
     profile,
     quantize,
@@ -24,7 +26,10 @@ from npukit.errors import TOOL_ERRORS, USER_ERRORS
 
 __all__ = ["TOOL_ERRORS", "USER_ERRORS", "run_command"]
 
-_COMMANDS = (zoo, ops, quantize, check, compile, run, profile, explain, asm, configs, verilog, verify, synth)
+_COMMANDS = (
+    *(zoo, ops, quantize, check, compile, run, profile, explain, asm, configs, verilog, verify),
+    *(synth, board_sim, flash),
+)
 _EXIT_CODES = (
     "exit codes: 0 done, 1 a difference was found (or nothing to compare), 2 bad input, 3 a tool or device failed, "
     "129 the terminal has gone, 130 interrupted, 141 nobody reads the output, 143 terminated; the environment variable "

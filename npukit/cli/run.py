@@ -28,7 +28,7 @@ from npukit.cli.common import (
 )
 from npukit.compare import Comparison, compare, oracle_of
 from npukit.compare_floats import FloatComparison, compare_floats
-from npukit.devices import device_names
+from npukit.devices import check_device, device_names
 from npukit.driver.executor import programs_of
 from npukit.errors import UsageError
 from npukit.loaded import FALLBACKS
@@ -36,6 +36,7 @@ from npukit.npufile import read_model
 from npukit.npzfile import read_arrays, write_arrays
 from npukit.profiling.text import boundary_text, layer_table, offload_json, offload_text, thousands
 from npukit.sample_inputs import random_inputs
+from npukit.serial_line import board_behind
 from npukit.session import Session
 
 __all__ = ["add_parsers"]
@@ -48,7 +49,11 @@ def add_parsers(commands) -> None:
         description="Run a model of ONNX, TFLite or torch.export, or a file that npukit compiled, on a device.",
     )  # fmt: skip
     add_model(parser, "model of ONNX, TFLite or torch.export (.pt2), compiled model, or program")
-    parser.add_argument("--device", default="sim", choices=device_names(), help="where to run (default: sim)")
+    parser.add_argument(
+        "--device", default="sim", metavar="NAME[:ADDRESS]",
+        help=f"where to run: {', '.join(device_names())}; a board is serial:PORT or serial:PORT@BAUD, as in "
+        "serial:/dev/ttyUSB0, whose configuration and memory are the defaults (default: sim)",
+    )  # fmt: skip
     parser.add_argument("--input", metavar="F.npz", help="inputs, an array by each input's name")
     parser.add_argument("--seed", type=int, metavar="N", help="random inputs of that seed (default: 0)")
     parser.add_argument("--output", metavar="F.npz", help="write the outputs")
@@ -81,6 +86,7 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError("--input and --seed both give the inputs: use one of them")
     if options.reference is not None and not options.compare:
         raise UsageError("--reference goes with --compare")
+    check_device(options.device)
     if options.seed is not None and options.seed < 0:
         raise UsageError(f"--seed must be 0 or above, not {options.seed}")
     check_outputs(
@@ -117,8 +123,11 @@ def _run(options: argparse.Namespace) -> int:
     _check_options(options)
     model = read_model(model_of(options), shapes_of(options))
     compiled = programs_of(model)
-    config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
-    dram = dram_of(options, config)
+    board = board_behind(options.device)
+    config = chosen_config(
+        options, next(iter(compiled.values())).config if compiled else None if board is None else board.config
+    )
+    dram = dram_of(options, config) if board is None else board.dram
     say_config(options, config)
     _check_reference(options, bool(compiled))
     reference = read_model(options.reference, shapes_of(options)) if options.reference else None

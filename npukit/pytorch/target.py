@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from npukit.devices import device_names
+from npukit.devices import check_device
 from npukit.driver.device import Device
 from npukit.errors import UsageError
 from npukit.isa.config import PRESETS, NpuConfig, load_config
@@ -43,8 +43,8 @@ class Target:
             object.__setattr__(self, "config", load_config(self.config))
         if self.config is not None and not isinstance(self.config, NpuConfig):
             raise UsageError(f"config must be a preset's name, a TOML file or an NpuConfig, not {self.config!r}")
-        if isinstance(self.device, str) and self.device not in device_names():
-            raise UsageError(f"the devices are {', '.join(device_names())}, not {self.device!r}")
+        if isinstance(self.device, str):
+            check_device(self.device)
         if isinstance(self.optimize, bool) or self.optimize not in (0, 1, 2):
             raise UsageError(f"optimize must be 0, 1 or 2, not {self.optimize!r}")
         if isinstance(self.min_macs, bool) or not isinstance(self.min_macs, int) or self.min_macs < 0:

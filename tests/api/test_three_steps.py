@@ -149,19 +149,19 @@ def other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_devices_of_other_packages(other_package: Path, images) -> None:
     """By their names; the kit's own cannot be replaced, and one that does not load is an error of the user's."""
-    assert device_names() == ("sim", "rtl", "broken", "elsewhere")
+    assert device_names() == ("sim", "rtl", "serial", "broken", "elsewhere")
     session = npukit.Session(zoo.load("digits"), CONFIG, "elsewhere")
     assert getattr(session.device, "from_elsewhere", False)
     assert session.run(images)["logits"].shape == (1, 10)
     assert not hasattr(make_device("sim", CONFIG, DeviceOptions()), "from_elsewhere")
     with pytest.raises(UsageError, match=r"the device broken of other_package:absent cannot be loaded: .*absent"):
         npukit.Session(zoo.load("digits"), CONFIG, "broken")
-    with pytest.raises(UsageError, match=r"the devices are sim, rtl, broken, elsewhere, not 'gone'"):
+    with pytest.raises(UsageError, match=r"the devices are sim, rtl, serial, broken, elsewhere, not 'gone'"):
         npukit.Session(zoo.load("digits"), CONFIG, "gone")
 
 
 def test_boards_of_other_packages(other_package: Path) -> None:
-    assert [*boards()] == ["ulx3s", "elsewhere"]
+    assert [*boards()] == ["ulx3s", "icepi-zero", "elsewhere"]
     assert boards()["elsewhere"].about == "a board of another package"
     assert board_of("int8-8x8", CONFIG, "elsewhere").name == "elsewhere"
     for name, value, message in (
@@ -169,6 +169,6 @@ def test_boards_of_other_packages(other_package: Path) -> None:
         ("elsewhere", "other_package:gone", "the board elsewhere of other_package:gone cannot be loaded"),
     ):
         (other_package / "entry_points.txt").write_text(f"[npukit.boards]\n{name} = {value}\n")
-        assert [*boards()] == ["ulx3s"]  # the kit's own are there
+        assert [*boards()] == ["ulx3s", "icepi-zero"]  # the kit's own are there
         with pytest.raises(BoardError, match=message):
             board_of("int8-8x8", CONFIG, name)

@@ -515,7 +515,7 @@ def test_an_input_file_with_a_wrong_checksum_or_a_name_twice(npukit, small, tmp_
         (("--dram-latency", "-5"), "DRAM latency must be from 1 to 100000, not -5"),
         (("--dram-latency", "1000000"), "DRAM latency must be from 1 to 100000, not 1000000"),
         (("--dram-latency", "fast"), "argument --dram-latency: invalid int value: 'fast'"),
-        (("--device", "fpga"), "argument --device: invalid choice: 'fpga'"),
+        (("--device", "fpga"), "the devices are sim, rtl, serial, not 'fpga'"),
         (("--reference", "m.onnx"), "--reference goes with --compare"),
         (("--compare", "--reference", "m.onnx"), "--reference goes with a compiled model"),
         (("--colour",), "unrecognized arguments: --colour"),

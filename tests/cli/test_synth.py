@@ -68,7 +68,7 @@ def test_pll(wanted: float) -> None:
 
 def test_every_pin_has_its_place() -> None:
     pytest.importorskip("amaranth_boards")
-    from npukit.fpga.ulx3s import constrained
+    from npukit.fpga.ecp5_board import constrained
 
     board = BOARDS["ulx3s"]
     design = constrained(board, PRESETS["ulx3s-int8-4x4"])
@@ -99,7 +99,7 @@ def test_seed(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_more_products_than_multipliers() -> None:
     """With what Yosys makes multipliers of by itself, two of VECTOR's addresses, the chip is full."""
     pytest.importorskip("amaranth_boards")
-    from npukit.fpga.ulx3s import constrained
+    from npukit.fpga.ecp5_board import constrained
 
     board, config = BOARDS["ulx3s"], PRESETS["ulx3s-int8-4x4"]
     needed = 16 + 14

@@ -149,7 +149,7 @@ def test_builders_at_once(builds: Builds) -> None:
     for thread in (first, second):
         thread.join(20)
     assert builds.count == 1 and len(found) == 2 and found[0] == found[1] and is_whole(found[0])
-    assert lines == ["another process builds the core's model; waiting for it"]
+    assert lines == ["another process builds the model of the int8 4x4 core; waiting for it"]
 
 
 def test_where_files_cannot_be_locked(builds: Builds, monkeypatch: pytest.MonkeyPatch) -> None:

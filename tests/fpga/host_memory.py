@@ -4,9 +4,10 @@ from amaranth import Module
 from amaranth.lib import wiring
 from npukit.fpga.boards import Board
 from npukit.fpga.interconnect import HostPort
+from npukit.fpga.link import HostLink
 from npukit.fpga.sdram import SdramController
 from npukit.fpga.system import system_members
-from npukit.fpga.uart import HostBridge
+from npukit.isa.host_link import Identity
 
 __all__ = ["HostMemory"]
 
@@ -21,11 +22,12 @@ class HostMemory(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         board = self._board
-        m.submodules.bridge = bridge = HostBridge(round(board.megahertz * 1e6 / board.baud))
+        identity = Identity(board.name, 0, 0, round(board.megahertz * 1e6), board.sdram.bytes, 20)
+        m.submodules.link = link = HostLink(identity)
         m.submodules.port = port = HostPort(4)
         m.submodules.sdram = sdram = SdramController(board.sdram, board.megahertz, 4, io_cycles=board.io_cycles)
-        wiring.connect(m, bridge.bus, port.host)
+        wiring.connect(m, link.bus, port.host)
         wiring.connect(m, port.memory, sdram.bus)
         wiring.connect(m, sdram.pins, wiring.flipped(self.sdram))
-        m.d.comb += [bridge.rx.eq(self.rx), self.tx.eq(bridge.tx), self.leds.eq(~self.rx)]
+        m.d.comb += [link.rx.eq(self.rx), self.tx.eq(link.tx), self.leds.eq(~self.rx)]
         return m

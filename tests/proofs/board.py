@@ -4,7 +4,9 @@ from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from npukit.fpga.interconnect import MemoryArbiter
-from npukit.fpga.uart import HostBridge, UartReceiver, UartTransmitter
+from npukit.fpga.link import HostLink
+from npukit.fpga.uart import UartReceiver, UartTransmitter
+from npukit.isa.host_link import Identity
 from proofs.harness import Fault, Model, Proof
 
 __all__ = ["PROOFS"]
@@ -140,9 +142,9 @@ def line(model: Model) -> None:
     model.claim("in time", (count == 0) | (age[0] <= _FRAME + 2))
 
 
-def bridge(model: Model) -> None:
+def link(model: Model) -> None:
     """AXI4-Lite's contract, whatever comes on the line: what is asked for stays, and one access at a time."""
-    dut = model.block("bridge", HostBridge, _DIVISOR, 16)
+    dut = model.block("link", HostLink, Identity("a board", 0, 0, 0, 0, _DIVISOR))
     bus = dut.bus
     m = model.m
     writes = Signal(2, name="halves")
@@ -176,7 +178,7 @@ def bridge(model: Model) -> None:
     model.claim("no second address", ~bus.arvalid | ~reads)
 
 
-_ARBITER, _UART = "fpga.interconnect", "fpga.uart"
+_ARBITER, _LINK, _UART = "fpga.interconnect", "fpga.link", "fpga.uart"
 PROOFS = (
     Proof(
         "memory arbiter",
@@ -215,17 +217,17 @@ PROOFS = (
         ),
     ),
     Proof(
-        "host bridge",
-        "Whatever bytes come, the bridge keeps AXI4-Lite's contract, one access at a time.",
-        bridge,
+        "host link",
+        "Whatever bytes come, the board's end of the link keeps AXI4-Lite's contract, one access at a time.",
+        link,
         8,
         1,
         (
-            Fault("goes on before the answer", _UART, "with m.If(bus.bvalid):", "with m.If(~bus.awvalid):"),
-            Fault("asks until it is answered", _UART, "with m.If(bus.arready):", "with m.If(bus.rvalid):"),
+            Fault("goes on before the answer", _LINK, "with m.If(bus.bvalid):", "with m.If(~bus.awvalid):"),
+            Fault("asks until it is answered", _LINK, "with m.If(bus.arready):", "with m.If(bus.rvalid):"),
             Fault(
                 "the next word in the middle",
-                _UART,
+                _LINK,
                 "with m.If(bus.awready):\n                    m.d.sync += bus.awvalid.eq(0)",
                 "with m.If(bus.awready):\n                    m.d.sync += [bus.awvalid.eq(0), word.eq(0)]",
             ),

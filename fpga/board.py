@@ -1,0 +1,85 @@
+"""What a board is: a chip, a memory, a clock, and a design behind its pins."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from npukit.isa.config import PRESETS, NpuConfig
+from npukit.isa.host_link import baud_of
+from npukit.isa.sdram import SdramChip
+
+__all__ = ["Board", "BoardError", "Device"]
+
+
+class BoardError(ValueError):
+    """A board or a configuration that do not go together; the message says what would."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """Size, package and speed grade, as nextpnr names them, and what it has (a flip-flop for each LUT).
+
+    multiplier_columns, memory_columns: X of a row's multipliers and block RAMs, as nextpnr counts; multiplier_rows: Y
+    of two rows; memory_rows: Y of four, one above, one between and two below those.
+    """
+
+    size: str = "85k"
+    package: str = "CABGA381"
+    speed: int = 6
+    luts: int = 83640
+    multipliers: int = 156
+    block_rams: int = 208
+    multiplier_columns: tuple[int, ...] = ()
+    multiplier_rows: tuple[int, ...] = ()
+    memory_columns: tuple[int, ...] = ()
+    memory_rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board.
+
+    Attributes:
+        name: as on the command line; the names of its presets begin with it. about: for people.
+        device: its chip.
+        platform: `module:class` of Amaranth's platform, which has the pins.
+        oscillator: MHz; oscillator_pin: the platform's resource.
+        megahertz: of the system's clock, and bf16_megahertz with arrays of bf16, whose adders are slower.
+        leds: how many there are; `npukit.fpga.system` has what they show.
+        baud: of the serial line; None: the fastest that the clock gives.
+        io_cycles: of registers in the pins' cells to the SDRAM, there and back.
+        sdram: the memory chip.
+        seeds: of the placement, by preset, with which it is seen to route and to reach that clock.
+        loader: the board's name for openFPGALoader.
+        top: `module:function` that makes its design, as `npukit.fpga.ecp5_board:constrained` does; it is loaded for
+            synthesis and simulation alone.
+    """
+
+    name: str
+    about: str
+    device: Device
+    platform: str
+    oscillator: float
+    oscillator_pin: str
+    megahertz: float
+    bf16_megahertz: float
+    leds: int
+    loader: str
+    baud: int | None = None
+    io_cycles: int = 2
+    sdram: SdramChip = field(default_factory=SdramChip)
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    top: str = "npukit.fpga.ecp5_board:constrained"
+
+    def clocked_for(self, config: NpuConfig) -> "Board":
+        """The board with the clock that a configuration reaches."""
+        return replace(self, megahertz=self.bf16_megahertz) if config.activation.floating else self
+
+    @property
+    def rate(self) -> int:
+        """Bits a second on the serial line."""
+        return baud_of(self.megahertz) if self.baud is None else self.baud
+
+    @property
+    def presets(self) -> list[str]:
+        """The configurations that name it."""
+        return [name for name in PRESETS if name.startswith(f"{self.name}-")]

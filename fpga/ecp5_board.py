@@ -1,0 +1,133 @@
+"""Boards with an ECP5, SDRAM and a serial line: clock, pins, and the system behind them."""
+
+import re
+from dataclasses import dataclass
+from pkgutil import resolve_name
+
+from amaranth import ClockDomain, ClockSignal, Const, Elaboratable, Instance, Module, Signal
+from amaranth.lib import io, wiring
+from amaranth.lib.cdc import ResetSynchronizer
+from amaranth.vendor import LatticeECP5Platform
+from npukit.fpga.board import Board
+from npukit.fpga.ecp5_cells import Ecp5Cells
+from npukit.fpga.pll import PllSettings
+from npukit.fpga.system import System, identity_of
+from npukit.isa.config import NpuConfig
+
+__all__ = ["ConstrainedDesign", "SdramBoardTop", "constrained"]
+
+
+class SdramBoardTop(Elaboratable):
+    """The system with its clock, whose SDRAM gets a clock a quarter of a period later."""
+
+    def __init__(self, board: Board, system: wiring.Component) -> None:
+        self._board = board
+        self._system = system
+
+    def elaborate(self, platform: LatticeECP5Platform) -> Module:
+        m = Module()
+        self._clocks(m, platform)
+        m.submodules.system = system = self._system
+
+        uart = platform.request("uart", dir={"rx": "-", "tx": "-", "rts": "-", "dtr": "-"})
+        m.submodules.rx = rx = io.Buffer("i", uart.rx)
+        m.submodules.tx = tx = io.FFBuffer("o", uart.tx)
+        m.d.comb += [system.rx.eq(rx.i), tx.o.eq(system.tx)]
+        for number in range(self._board.leds):
+            m.submodules[f"led_{number}"] = led = io.Buffer("o", platform.request("led", number, dir="-"))
+            m.d.comb += led.o.eq(system.leds[number])
+        self._sdram(m, platform)
+        return m
+
+    def _clocks(self, m: Module, platform: LatticeECP5Platform) -> None:
+        board = self._board
+        pll = PllSettings.of(board.oscillator, board.megahertz)
+        m.domains.sync = ClockDomain("sync")
+        m.domains.sdram = ClockDomain("sdram", reset_less=True)
+        m.submodules.oscillator = oscillator = io.Buffer("i", platform.request(board.oscillator_pin, dir="-"))
+        clock, shifted, locked = (Signal(name=name) for name in ("clock", "shifted", "locked"))
+        m.d.comb += [ClockSignal("sync").eq(clock), ClockSignal("sdram").eq(shifted)]
+        platform.add_clock_constraint(clock, board.megahertz * 1e6)
+        m.submodules.pll = Instance(
+            "EHXPLLL",
+            **pll.parameters(shifted_by=90),
+            i_CLKI=oscillator.i,
+            i_CLKFB=clock,
+            i_RST=Const(0),
+            i_STDBY=Const(0),
+            i_PHASESEL0=Const(0),
+            i_PHASESEL1=Const(0),
+            i_PHASEDIR=Const(1),
+            i_PHASESTEP=Const(1),
+            i_PHASELOADREG=Const(1),
+            i_PLLWAKESYNC=Const(0),
+            i_ENCLKOP=Const(0),
+            i_ENCLKOS=Const(0),
+            o_CLKOP=clock,
+            o_CLKOS=shifted,
+            o_LOCK=locked,
+        )
+        m.submodules.reset = ResetSynchronizer(~locked, domain="sync")
+
+    def _sdram(self, m: Module, platform: LatticeECP5Platform) -> None:
+        pins = self._system.sdram
+        names = ("clk", "clk_en", "cs", "we", "ras", "cas", "ba", "a", "dq", "dqm")
+        port = platform.request("sdram", dir=dict.fromkeys(names, "-"))
+        # the ports know which of them are inverted
+        for name, value in {
+            "clk_en": pins.cke,
+            "cs": ~pins.cs_n,
+            "we": ~pins.we_n,
+            "ras": ~pins.ras_n,
+            "cas": ~pins.cas_n,
+            "ba": pins.bank,
+            "a": pins.address,
+            "dqm": pins.dqm,
+        }.items():
+            m.submodules[f"sdram_{name}"] = buffer = io.FFBuffer("o", getattr(port, name))
+            m.d.comb += buffer.o.eq(value)
+        m.submodules.sdram_dq = data = io.FFBuffer("io", port.dq)
+        m.d.comb += [data.o.eq(pins.dq_out), data.oe.eq(pins.dq_drive), pins.dq_in.eq(data.i)]
+        m.submodules.sdram_clk = clock = io.DDRBuffer("o", port.clk, o_domain="sdram")
+        m.d.comb += [clock.o[0].eq(1), clock.o[1].eq(0)]
+
+
+@dataclass(frozen=True)
+class ConstrainedDesign:
+    """rtlil: with the top module `top`. constraints: pins and clocks (LPF). lut_products: products made of LUTs because
+    the chip has too few multipliers."""
+
+    rtlil: str
+    constraints: str
+    lut_products: int
+
+
+def constrained(board: Board, config: NpuConfig, system: wiring.Component | None = None) -> ConstrainedDesign:
+    """A board with the accelerator, or with another system of the same members."""
+    if system is None:
+        identity = identity_of(config, board.sdram, board.megahertz, board.rate, board.name)
+        system = System(config, board.sdram, identity, io_cycles=board.io_cycles)
+    top, make = SdramBoardTop(board, system), type("Platform", (Ecp5Cells, resolve_name(board.platform)), {})
+    platform = make()
+    files = _files(platform, top)
+    products = platform.byte_products + platform.wide_products + _inferred_products(files["il"])
+    over = max(0, min(products - board.device.multipliers, platform.byte_products))
+    if over:  # how many there are is known only now
+        files = _files(make(platform.byte_products - over), top)
+    return ConstrainedDesign(files["il"], files["lpf"], over)
+
+
+def _files(platform: LatticeECP5Platform, top: SdramBoardTop) -> dict[str, str]:
+    plan = platform.build(top, name="top", do_build=False)
+    assert plan is not None
+    found = {}
+    for ending in ("il", "lpf"):
+        content = plan.files[f"top.{ending}"]
+        found[ending] = content if isinstance(content, str) else content.decode()
+    return found
+
+
+def _inferred_products(rtlil: str) -> int:
+    """Those that Yosys makes multipliers of by itself, as no factor is a constant."""
+    factors = re.findall(r"cell \$mul .*?connect \\A ([^\n]+).*?connect \\B ([^\n]+)", rtlil, re.DOTALL)
+    return sum(not any(re.fullmatch(r"\d+'[01]+", factor) for factor in pair) for pair in factors)
