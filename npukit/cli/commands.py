@@ -16,6 +16,7 @@ from npukit.cli import (
     ops,
     profile,
     quantize,
+    registers,
     run,
     synth,
     verify,
@@ -27,7 +28,7 @@ from npukit.errors import TOOL_ERRORS, USER_ERRORS
 __all__ = ["TOOL_ERRORS", "USER_ERRORS", "run_command"]
 
 _COMMANDS = (
-    *(zoo, ops, quantize, check, compile, run, profile, explain, asm, configs, verilog, verify),
+    *(zoo, ops, quantize, check, compile, run, profile, explain, asm, configs, registers, verilog, verify),
     *(synth, board_sim, flash),
 )
 _EXIT_CODES = (

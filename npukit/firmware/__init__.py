@@ -1,0 +1,1 @@
+"""What firmware needs of the kit: the register map, in the forms that other tools read."""
