@@ -29,6 +29,7 @@ __all__ = [
     "add_shapes",
     "check_outputs",
     "chosen_config",
+    "config_label",
     "dram_json",
     "dram_of",
     "limits_of",

@@ -1,1 +1,1 @@
-"""What firmware needs of the kit: the register map, in the forms that other tools read."""
+"""What firmware needs to run a model: C sources, and the register map in the forms that other tools read."""

@@ -70,7 +70,8 @@ def test_svd(tmp_path: Path, config) -> None:
         reset = reset_of(register, config)
         assert (one.description, one.size) == (register.doc, 32)
         assert one.access.value == access[register.access]
-        assert (one.modified_write_values is not None) == (register.access == "w1c")
+        written = None if one.modified_write_values is None else one.modified_write_values.value
+        assert written == ("oneToClear" if register.access == "w1c" else None)
         assert one.reset_mask == (0 if reset is None else 0xFFFFFFFF)
         assert one.reset_value == (reset or 0)
         fields = [(field.name, field.bit_offset, field.bit_width, field.description) for field in one.fields]
