@@ -30,5 +30,8 @@ def byte_array(name: str, data: bytes, qualifiers: str, brief: bool = False) -> 
 
 
 def comment(text: str) -> str:
-    """Text that stays within a comment and is ASCII, as names of models may not be."""
-    return text.encode("ascii", "backslashreplace").decode().replace("*/", "* /").replace("/*", "/ *")
+    """Text that stays within a comment and is ASCII on one line without trigraphs, as names of models may not be."""
+    kept = text.encode("unicode_escape").decode()
+    for pair in ("*/", "/*", "??"):
+        kept = kept.replace(pair, f"{pair[0]} {pair[1]}")
+    return kept

@@ -85,7 +85,7 @@ C sources that run one model on the accelerator with the configuration {model.co
 | `npu_registers.h` | offsets and bits of the registers |
 | `example.c` | a `main` that runs the model once |
 
-Compile `npu.c` and `{name}.c` as C99 into the firmware. No library is needed.
+Compile `npu.c` and `{name}.c` as C99 into the firmware. No library is needed but the compiler's own.
 
 ## Sizes
 

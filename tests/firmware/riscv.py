@@ -7,7 +7,7 @@ takes its inputs from memory, and leaves outputs and result there.
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +90,7 @@ void run(void)
     struct npu npu;
     struct npu_model model;
     enum npu_result result = npu_init(&npu, (volatile void *){REGISTERS:#x}u);
-    if (result == NPU_OK) result = {name}_init(&model, &npu, memory);
+    if (result == NPU_OK) result = BOARD_BIND(&model, &npu, memory);
     if (result == NPU_OK) result = {name}_run(&model, &inputs, &outputs);
     BOARD[{_RESULT}] = (uint32_t)result;
     for (;;) {{
@@ -120,7 +120,7 @@ class Processor:
     """
 
     def __init__(
-        self, folder: Path, kit: Kit, *, interrupt: bool = False, origin: int = 0, defines: Sequence[str] = ()
+        self, folder: Path, kit: Kit, *, interrupt: bool = False, origin: int = 0, attach: bool = False
     ) -> None:
         self.kit, self.origin, self.reads = kit, origin, 0
         text, self._places = _main(kit)
@@ -129,13 +129,19 @@ class Processor:
         (folder / "board.h").write_text(PORT)
         (folder / "link.ld").write_text(LINKER)
         self.elf = folder / "firmware.elf"
-        defined = [f"NPU_ORIGIN=UINT64_C({origin:#x})", *(["BOARD_INTERRUPT"] if interrupt else []), *defines]
+        bind = f"BOARD_BIND={kit.model.name}_{'attach' if attach else 'init'}"
+        defined = [bind, f"NPU_ORIGIN=UINT64_C({origin:#x})", *(["BOARD_INTERRUPT"] if interrupt else [])]
         subprocess.run(
             [*zig(), *FLAGS, "-Wl,--gc-sections", f"-I{folder}", f"-I{source}", '-DNPU_PORT_HEADER="board.h"',
              *(f"-D{one}" for one in defined), str(source / "npu.c"), str(source / f"{kit.model.name}.c"),
              str(folder / "main.c"), "-T", str(folder / "link.ld"), "-o", str(self.elf)],
             check=True,
         )  # fmt: skip
+
+    @property
+    def loaded_bytes(self) -> int:
+        """Bytes of code, constants and variables with a value."""
+        return sum(len(data) for _, data in _segments(self.elf))
 
     def run(self, device: Device, inputs: Mapping[str, NDArray], instructions: int = 100_000_000) -> dict[str, NDArray]:
         """Run from reset to the result, which must be NPU_OK; the outputs by name.

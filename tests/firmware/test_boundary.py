@@ -116,7 +116,7 @@ def test_one_input_quantised_in_two_ways(tmp_path: Path) -> None:
 def test_names_of_a_model_become_names_in_c(tmp_path: Path) -> None:
     """Inputs whose names are keywords, differ in case or in punctuation alone, or are no ASCII."""
     graph = Graph(seed=2)
-    names = ["int", "INT", "a.b", "a/b", "9", "é*/", "class"]
+    names = ["int", "INT", "a.b", "a/b", "9", "é*/", "class", "??/\n"]
     graph.output(graph.concat([graph.input((1, 4, 2, 2), name=name) for name in names], 1))
     graph.output(graph.conv(graph.input((1, 4, 2, 2), name="more"), 4, 1))
     model = graph.model()
@@ -126,7 +126,7 @@ def test_names_of_a_model_become_names_in_c(tmp_path: Path) -> None:
     inputs = {value.name: _values(value, random) for value in model.graph.input}
     agree(host, onnx_runtime(model)(inputs), inputs)
     fields = [host.kit.model.fields[f"input {name}"] for name in names]
-    assert fields == ["int_", "INT", "a_b", "a_b_2", "model_9", "model", "class_"]
+    assert fields == ["int_", "INT", "a_b", "a_b_2", "model_9", "model", "class_", "model_2"]
 
 
 def test_identifiers() -> None:
@@ -166,6 +166,25 @@ def test_no_symbol_that_the_model_does_not_use(tmp_path: Path, make, config: str
     entry = {"net_attach", "net_init", "net_start", "net_finish", "net_run"}
     wanted = entry | {"program", "constants", "code", "write_input_0", "read_output_0"} | helpers
     assert _symbols(tmp_path, make(), config) == wanted
+
+
+@pytest.mark.parametrize(
+    ("make", "config"),
+    [
+        (lambda: zoo.load("digits"), "int8-16x16"),
+        (lambda: zoo.load("digits-vit"), "int8-4x4"),
+        (lambda: zoo.load("digits", "fp32"), "bf16-4x4"),
+        (_integers, "int8-4x4"),
+    ],
+    ids=("digits", "digits-vit", "bf16", "integers"),
+)
+def test_every_source_compiles(tmp_path: Path, make, config: str) -> None:
+    kit = emit(tmp_path / "kit", make(), PRESETS[config])
+    for source in ("npu.c", "net.c", "example.c"):
+        for defined in ("-DNPU_PROGRAM_IN_PLACE", "-DNPU_WAIT_FOR_INTERRUPT(npu)=((void)(npu),0)"):
+            for level in ("-O0", "-O2"):
+                command = [compiler(), *FLAGS, level, defined, "-c", str(kit.files[0].parent / source)]
+                subprocess.run([*command, "-o", str(tmp_path / "object.o")], check=True)
 
 
 def test_the_headers_are_for_c_plus_plus_too(tmp_path: Path) -> None:

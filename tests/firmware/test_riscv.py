@@ -55,3 +55,17 @@ def test_every_source_compiles(tmp_path: Path, model: str) -> None:
     kit = emit(tmp_path / "kit", zoo.load(model), INT8, model)
     for source in ("npu.c", f"{kit.model.name}.c", "example.c"):
         assert compile_object(tmp_path, kit, source).stat().st_size > 0
+
+
+def test_a_model_that_others_have_put_in_memory_takes_no_flash(tmp_path: Path) -> None:
+    """With `attach` alone, the linker leaves constants and instructions out."""
+    kit = emit(tmp_path / "kit", zoo.load("digits"), INT8)
+    sizes = {}
+    for attach in (False, True):
+        folder = tmp_path / str(attach)
+        folder.mkdir()
+        sizes[attach] = Processor(folder, kit, attach=attach).loaded_bytes
+    arrays = len(kit.model.constants) + len(kit.model.code)
+    assert sizes[False] > arrays
+    assert sizes[True] < 8192
+    assert sizes[False] - sizes[True] > arrays - 64

@@ -131,3 +131,16 @@ def test_digits_on_riscv(tmp_path: Path, device: RtlDevice, kit: Kit, interrupt:
         assert outputs["logits"].tobytes() == run({"image": image})["logits"].tobytes()
         assert device.cycles > 10_000
         assert processor.reads < 40 if interrupt else processor.reads > 60
+
+
+@pytest.mark.slow  # where the core is not built yet
+def test_digits_in_bf16(tmp_path: Path) -> None:
+    """Floats at the edge, narrowed and widened in C."""
+    config = PRESETS["bf16-4x4"]
+    model = zoo.load("digits", "fp32")
+    image = images(1)[0]
+    wanted = Session(model, config=config).run({"image": image})
+    with RtlDevice(config, DramModel(latency=20), 1 << 18, max_cycles=2_000_000) as made:
+        host = Host(tmp_path, emit(tmp_path / "kit", model, config), made, interrupt=True)
+        assert host.init() == OK
+        agree(host, wanted, {"image": image})
