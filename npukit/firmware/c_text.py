@@ -1,5 +1,6 @@
 """Literals and arrays in C."""
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -32,6 +33,6 @@ def byte_array(name: str, data: bytes, qualifiers: str, brief: bool = False) -> 
 def comment(text: str) -> str:
     """Text that stays within a comment and is ASCII on one line without trigraphs, as names of models may not be."""
     kept = text.encode("unicode_escape").decode()
-    for pair in ("*/", "/*", "??"):
+    for pair in ("*/", "/*"):
         kept = kept.replace(pair, f"{pair[0]} {pair[1]}")
-    return kept
+    return re.sub(r"\?(?=\?)", "? ", kept)
