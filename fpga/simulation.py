@@ -5,7 +5,7 @@ from pkgutil import resolve_name
 from npukit.fpga.board import Board
 from npukit.fpga.cell_models import TOP_CELLS
 from npukit.hw.toolchain import needs
-from npukit.hw.verilog import verilog_of_rtlil
+from npukit.hw.verilog import rtlil_verilog
 from npukit.isa.config import NpuConfig
 
 __all__ = ["TOP", "top_verilog"]
@@ -34,7 +34,7 @@ def top_verilog(board: Board, config: NpuConfig) -> str:
     """
     with needs("fpga", "a board"):
         design = resolve_name(board.top)(board, config)
-    return "\n".join((verilog_of_rtlil(design.rtlil, _DESIGN), TOP_CELLS, _wrapper(board)))
+    return "\n".join((rtlil_verilog(design.rtlil, _DESIGN), TOP_CELLS, _wrapper(board)))
 
 
 def _wrapper(board: Board) -> str:

@@ -19,18 +19,13 @@ from npukit.isa.config import NpuConfig
 from npukit.cache import cache_path, keep, read_kept
 
 if TYPE_CHECKING:
+    from amaranth.hdl import Fragment
     from amaranth.lib import wiring
 
 __all__ = [
-    "INSTALL",
-    "LINT_WAIVERS",
-    "MODULE",
-    "ToolError",
-    "component_rtlil",
-    "component_verilog",
-    "core_verilog",
-    "verilog_of_rtlil",
-]
+    "INSTALL", "LINT_WAIVERS", "MODULE", "ToolError", "component_fragment", "component_ports", "component_rtlil",
+    "component_verilog", "core_verilog", "rtlil_verilog",
+]  # fmt: skip
 
 MODULE = "npu"
 """Name of the core's top module."""
@@ -74,27 +69,40 @@ def component_verilog(component: "wiring.Component", name: str) -> str:
     """
     from amaranth.back import rtlil
 
-    return verilog_of_rtlil(rtlil.convert(component, name, ports=_ports(component), emit_src=False), name)
+    return rtlil_verilog(rtlil.convert(component, name, ports=_ports(component), emit_src=False), name)
 
 
-def verilog_of_rtlil(text: str, name: str) -> str:
-    """Verilog of a design in RTLIL; `name` is for errors.
+def rtlil_verilog(text: str, name: str, *, keep_names: bool = True) -> str:
+    """Verilog of RTLIL as Amaranth writes it.
+
+    Args:
+        text: the RTLIL.
+        name: what errors are to call it.
+        keep_names: of what has none in the source, `$1`, which Verilog writes with escapes; else Yosys counts.
 
     Raises:
         ToolError: when there is no Yosys, or it fails.
     """
     yosys = _yosys()
+    write = "write_verilog -norename" if keep_names else "write_verilog"
     try:
         with TemporaryDirectory(prefix="npukit-verilog-") as folder:
             source, target = Path(folder, "core.il"), Path(folder, "core.v")
             source.write_text(text, encoding="utf-8")
-            script = "; ".join((f"read_rtlil {source.name}", *_TO_VERILOG, f"write_verilog -norename {target.name}"))
+            script = "; ".join((f"read_rtlil {source.name}", *_TO_VERILOG, f"{write} {target.name}"))
             code, output = run_yowasp([yosys, "-q", "-p", script], source.parent, scratch=source.parent)
             if code:
                 raise ToolError(f"Yosys could not make Verilog of {name}: {tail(output)}")
             return target.read_text(encoding="utf-8")
     except OSError as error:
         raise ToolError(f"Yosys could not make Verilog of {name}: {error.strerror}: {error.filename}") from None
+
+
+def component_fragment(component: "wiring.Component") -> tuple["Fragment", dict[str, Any]]:
+    """A component as Amaranth elaborates it, and its ports, as `amaranth.back.rtlil` takes both."""
+    from amaranth.hdl import Fragment
+
+    return Fragment.get(component, None), _ports(component)
 
 
 def component_rtlil(component: "wiring.Component", name: str, platform: object) -> str:
@@ -121,6 +129,11 @@ def _ports(component: "wiring.Component") -> dict[str, Any]:
     return ports
 
 
+def component_ports(component: "wiring.Component") -> dict[str, tuple[str, int]]:
+    """Direction, `input` or `output`, and width in bits of each port by its name, but for `clk` and `rst`."""
+    return {name: (direction.value, len(value)) for name, (value, direction) in _ports(component).items()}
+
+
 def _yosys() -> str:
     if chosen := os.environ.get("YOSYS"):
         return find_tool(chosen, INSTALL)
@@ -141,8 +154,9 @@ _SOURCES = _sources()
 """Of what the hardware is made by, as it is loaded: files that are edited later are not what this process runs."""
 
 
-def _key(config: NpuConfig) -> str:
+def _key(config: NpuConfig, trace: bool) -> str:
     digest = hashlib.sha256()
+    digest.update(b"" if trace else b"without trace ports")
     digest.update(json.dumps(config.to_dict(), sort_keys=True).encode())
     digest.update(_SOURCES.encode())
     with needs("rtl", "the hardware"):
@@ -150,22 +164,22 @@ def _key(config: NpuConfig) -> str:
     return digest.hexdigest()[:32]
 
 
-def core_verilog(config: NpuConfig) -> str:
-    """Verilog of the core with that configuration: module `npu`, see `npukit.hw.core`.
+def core_verilog(config: NpuConfig, *, trace: bool = True) -> str:
+    """Verilog of the core with that configuration: module `npu`, see `npukit.hw.core`; `trace`: with its trace ports.
 
     It is made once for each configuration and state of the sources, and cached.
 
     Raises:
         ToolError: when Amaranth or Yosys is missing, or fails.
     """
-    path = cache_path("verilog", f"{_key(config)}.v")
+    path = cache_path("verilog", f"{_key(config, trace)}.v")
     kept = read_kept(path)
     if kept is not None:
         return kept.decode()
     with needs("rtl", "the hardware"):
         from npukit.hw.core import Core
 
-        text = component_verilog(Core(config), MODULE)
+        text = component_verilog(Core(config, trace=trace), MODULE)
     if _sources() == _SOURCES:  # the core is loaded late, and may be another one than the key says
         keep(path, text.encode())
     return text

@@ -1,12 +1,17 @@
 """`npukit synth` and `npukit boards`: bitstreams."""
 
 import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config
 from npukit.errors import UsageError
 from npukit.files import final, staged
 from npukit.fpga.boards import BoardError, board_of, boards
+from npukit.fpga.parts import DEFAULT_PART, PARTS, shortfalls, used_by
 from npukit.hw.toolchain import needs
 from npukit.isa.config import PRESETS
 from npukit.npufile import check_folder
@@ -23,13 +28,18 @@ def add_parsers(commands) -> None:
         "synth", help="make a board's bitstream with open tools, or files for another system",
         description="Synthesise, place and route the accelerator with its board's memory controller and host link, "
         "and write the bitstream. Each preset of a board names it (npukit boards); --set changes fields. With --target "
-        "axi: write the accelerator alone as Verilog, and a Vivado script for Zynq-7020, which is not run.",
+        "axi: write the accelerator alone as Verilog, and a Vivado script for Zynq-7020, which is not run; Yosys "
+        "synthesises it, and the exit code is 1 if that does not fit the chip (--part).",
     )  # fmt: skip
     parser.add_argument("--target", choices=("board", "axi"), default="board", help="what for (default: board)")
     parser.add_argument(
         "-o", "--output", metavar="DIR", required=True, help="folder for the bitstream, logs and reports"
     )
     parser.add_argument("--board", metavar="NAME", help="for a configuration that names none (npukit boards)")
+    parser.add_argument(
+        "--part", choices=PARTS, metavar="NAME",
+        help=f"of --target axi: the chip to compare with: {', '.join(PARTS)} (default: {DEFAULT_PART})",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, help="of the placement (default: one with which the preset routes, or 1)")
     add_config(parser)
     add_output(parser)
@@ -43,6 +53,8 @@ def add_parsers(commands) -> None:
 def _synth(options: argparse.Namespace) -> int:
     folder = Path(options.output)
     check_folder(folder)
+    if options.part is not None and options.target != "axi":
+        raise UsageError("--part goes with --target axi; a board has its chip")
     return _axi(options, folder) if options.target == "axi" else _bitstream(options, folder)
 
 
@@ -56,18 +68,37 @@ def _axi(options: argparse.Namespace, folder: Path) -> int:
         say(options, "elaborate ...")
         files = [final(path) for path in write_target(config, work, _ZYNQ_MEGAHERTZ)]
         say(options, "synthesise for 7 series with Yosys; Vivado is not run ...")
-        cells = xilinx_cells(work)
+        with _line(options) as show:
+            cells = xilinx_cells(work, show)
+    part = options.part or DEFAULT_PART
+    used, have = used_by(cells), PARTS[part]
+    missing = shortfalls(used, part)
     if options.json:
-        paths = [str(path) for path in files]
-        print_json({"schema": 1, "target": "axi", "config": config.to_dict(), "files": paths, "cells": cells})
+        found = {"files": [str(path) for path in files], "cells": cells, "part": part}
+        found |= {"used": asdict(used), "available": asdict(have)}
+        print_json({"schema": 1, "target": "axi", "config": config.to_dict(), **found})
     else:
-        luts = sum(count for name, count in cells.items() if name.startswith("LUT"))
-        registers = sum(count for name, count in cells.items() if name in ("FDRE", "FDSE", "FDCE", "FDPE"))
-        memories = sum(count for name, count in cells.items() if name.startswith("RAMB"))
-        print(f"LUT {luts}, flip-flops {registers}, DSP48E1 {cells.get('DSP48E1', 0)}, block RAM {memories}")
+        print(
+            f"{part}: LUT {used.luts} of {have.luts}, flip-flops {used.flip_flops} of {have.flip_flops}, "
+            f"DSP48E1 {used.multipliers} of {have.multipliers}, block RAM {used.block_rams} of {have.block_rams}"
+        )
     for path in files:
         say(options, f"wrote {path}")
-    return 0
+    if missing:
+        say(options, f"the design does not fit {part}: {'; '.join(missing)}")
+    return 1 if missing else 0
+
+
+@contextmanager
+def _line(options: argparse.Namespace) -> Iterator[Callable[[str], None]]:
+    """What shows a text in one line of the terminal, in place of the one before; nothing where there is none."""
+    if options.quiet or not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    try:
+        yield lambda text: print(f"\r\x1b[K  {text}", end="", file=sys.stderr, flush=True)
+    finally:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _bitstream(options: argparse.Namespace, folder: Path) -> int:

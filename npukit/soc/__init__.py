@@ -1,0 +1,1 @@
+"""The accelerator as a package for other people's systems."""
