@@ -4,13 +4,16 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 from npukit.fpga.axi_target import tcl
 from npukit.fpga.boards import BOARDS, BoardError, board_of
 from npukit.fpga.ecp5 import Area
+from npukit.fpga.parts import DEFAULT_PART, PARTS
 from npukit.fpga.pll import PllSettings
 from npukit.fpga.synth import _check_size, make_bitstream
+from npukit.hw.progress import yosys_progress
 from npukit.hw.verilog import LINT_WAIVERS
 from npukit.isa.config import PRESETS
 
@@ -125,13 +128,27 @@ def test_a_small_bitstream(tmp_path: Path) -> None:
 
 def test_axi_target(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for Yosys' synthesis, which `make bitstream` runs."""
-    cells = {"LUT4": 3, "LUT6": 4, "FDRE": 5, "DSP48E1": 6, "RAMB36E1": 7}
-    monkeypatch.setattr("npukit.fpga.axi_target.xilinx_cells", lambda folder: cells)
+    cells = {"LUT4": 3, "LUT6": 4, "RAM32M": 2, "SRL16E": 1, "FDRE": 5, "FDSE": 1, "DSP48E1": 6, "RAMB36E1": 7}
+    cells |= {"RAMB18E1": 3, "CARRY4": 50, "INV": 2}
+    monkeypatch.setattr("npukit.fpga.axi_target.xilinx_cells", lambda folder, progress: cells)
     arguments = ("synth", "--target", "axi", "--config", "int8-4x4", "-o", tmp_path / "axi")
     result = npukit(*arguments)
     assert result.code == 0, result.err
-    assert result.out == "LUT 7, flip-flops 5, DSP48E1 6, block RAM 7\n"
-    assert npukit(*arguments, "--json").json["cells"] == cells
+    expected = "LUT 16 of 53200, flip-flops 6 of 106400, DSP48E1 6 of 220, block RAM 9 of 140"
+    assert result.out == f"xc7z020: {expected}\n"
+    assert "\r" not in result.err, "a line that changes is for terminals"
+    cells["DSP48E1"], cells["FDRE"] = 81, 35_201
+    result = npukit(*arguments, "--part", "xc7z010")
+    assert result.code == 1 and "DSP48E1 81 of 80" in result.out
+    assert (
+        "the design does not fit xc7z010: 35202 flip-flops where xc7z010 has 35200, 2 too many; "
+        "81 DSP48E1 where xc7z010 has 80, 1 too many"
+    ) in result.err
+    answer = npukit(*arguments, "--part", "xc7z010", "--json")
+    assert answer.code == 1 and answer.json["cells"] == cells and answer.json["available"]["multipliers"] == 80
+    npukit(*arguments, "--part", "xc7z999").refused("--part", "xc7z020")
+    npukit("synth", "--config", "ulx3s-int8-4x4", "--part", "xc7z020", "-o", tmp_path).refused("--target axi")
+    assert "trace_" not in (tmp_path / "axi" / "npu.v").read_text().split(");", 1)[0]
     assert "module npu(" in (tmp_path / "axi" / "npu.v").read_text()
     assert set(re.findall(r"^%(?:Warning-)?(\w+):", lint(tmp_path / "axi" / "npu.v"), re.MULTILINE)) <= set(
         LINT_WAIVERS
@@ -139,3 +156,24 @@ def test_axi_target(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     text = (tmp_path / "axi" / "npu.tcl").read_text()
     assert text == tcl(100.0) and "{100}" in text and "0x43c00000" in text
     assert text.count("{") == text.count("}") and text.count("[") == text.count("]")
+
+
+def test_parts() -> None:
+    """A slice has four LUTs and eight flip-flops, whatever the part."""
+    for name, have in PARTS.items():
+        assert have.flip_flops == 2 * have.luts and have.luts % 4 == 0, name
+        assert 0 < have.block_rams < have.multipliers, name
+    assert DEFAULT_PART in PARTS and DEFAULT_PART in tcl(100.0)
+
+
+def test_progress(tmp_path: Path) -> None:
+    """What Yosys says in its log is shown once, while the work goes on."""
+    log, shown = tmp_path / "log", []
+    with yosys_progress(log, shown.append):
+        for line in ("1. Executing RTLIL frontend.", "2.14.1. Executing OPT_CLEAN pass (remove unused cells)."):
+            with log.open("a") as file:
+                file.write(f"\n{line}\nRemoved 3 unused cells.\n")
+            deadline = monotonic() + 30
+            while len(shown) < 1 + line.startswith("2") and monotonic() < deadline:
+                sleep(0.05)
+    assert shown == ["1 RTLIL frontend", "2.14.1 OPT_CLEAN"]

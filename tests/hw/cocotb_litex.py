@@ -19,7 +19,7 @@ ENABLE = MAP["csr_registers"]["npu_ev_enable"]["addr"]
 
 @cocotb.test()
 async def a_program(dut) -> None:
-    """It lies in the SoC's memory, the host starts it, the interrupt comes through LiteX's event manager, outputs are right."""
+    """It lies in the SoC's memory and the host starts it; the interrupt comes through LiteX's event manager."""
     cocotb.start_soon(Clock(dut.clk, 10, unit="ns").start())
     host = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "host"), dut.clk, dut.rst)
     for side in (host.write_if, host.read_if):

@@ -54,7 +54,8 @@ class Soc(SoCCore):
         super().__init__(
             platform, 100e6, cpu_type=cpu if with_cpu else None, bus_standard=standard, bus_data_width=int(width),
             integrated_rom_size=0x8000 if with_cpu else 0, integrated_sram_size=0x1000 if with_cpu else 0,
-            integrated_main_ram_size=MEMORY_BYTES, integrated_main_ram_init=image(int(width) // 8), with_uart=False, with_timer=with_cpu, ident="",
+            integrated_main_ram_size=MEMORY_BYTES, integrated_main_ram_init=image(int(width) // 8),
+            with_uart=False, with_timer=with_cpu, ident="",
         )  # fmt: skip
         npu = add_npu(self) if with_cpu else add_npu(self, origin=0x80000000)
         self.comb += pin(platform, "irq").eq(npu.ev.irq)
