@@ -186,7 +186,8 @@ from npu_litex import add_npu
 add_npu(self)  # registers, memory port, interrupt
 ```
 
-Registers become the region `npu` of the bus, of 4 KiB; `m_axi` becomes a master of the SoC's bus, or of its DMA bus if
-it has one, and LiteX converts widths and standards; `irq` becomes the interrupt `npu`, through an EventManager with a
-level source: enable it in `npu_ev_enable`, and clear it in `INTERRUPT_STATUS`.
+The SoC's bus has to have 32 bits: from a wider one LiteX's converter loses writes to registers of 32 bits, its own
+among them. Registers become the region `npu` of the bus, of 4 KiB; `m_axi` becomes a master of the SoC's bus, or of its
+DMA bus if it has one; `irq` becomes the interrupt `npu`, through an EventManager with a level source: enable it in
+`npu_ev_enable`, and clear it in `INTERRUPT_STATUS`.
 """

@@ -179,7 +179,7 @@ def test_fusesoc(alone: Path, tmp_path: Path, target: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("standard", "width"), [("wishbone", 32), ("axi", 128)])
+@pytest.mark.parametrize(("standard", "width"), [("wishbone", 32), ("axi", 32)])
 def test_litex(alone: Path, tmp_path: Path, standard: str, width: int) -> None:
     """The program runs in a SoC of LiteX, started and read through its bus; Verilator knows all of its modules."""
     pytest.importorskip("litex", reason="LiteX is not installed: pip install npukit[test]")
@@ -193,6 +193,14 @@ def test_litex(alone: Path, tmp_path: Path, standard: str, width: int) -> None:
     environment = tools() | {"NPUKIT_SOC_MAP": str(soc / "csr.json")}
     code, output = call([sys.executable, str(script), str(alone), str(soc), str(here)], tmp_path, environment)
     assert code == 0 and "PASS=1 FAIL=0" in output, output[-5000:]
+
+
+def test_litex_refuses_what_it_cannot_convert(alone: Path, tmp_path: Path) -> None:
+    pytest.importorskip("litex", reason="LiteX is not installed: pip install npukit[test]")
+    script = Path(__file__).parent / "litex_soc.py"
+    command = [sys.executable, str(script), str(alone), str(tmp_path / "soc"), "none", "axi", "64"]
+    code, output = call(command, tmp_path)
+    assert code != 0 and "ValueError: the SoC's bus has 64 bits" in output, output[-5000:]
 
 
 _SIMULATE = """\

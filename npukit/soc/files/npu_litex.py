@@ -18,6 +18,8 @@ FOLDER = Path(__file__).resolve().parent
 DESCRIPTION: dict[str, Any] = json.loads((FOLDER / "npu.json").read_text(encoding="utf-8"))
 LONGEST_BURST = 256
 """Of AXI4, in beats."""
+REGISTER_WIDTH = 32
+"""Bits of a register, and of the bus that it is on."""
 REGISTER_BITS: int = DESCRIPTION["register_address_bits"]
 """Of an address within the region of the registers."""
 
@@ -38,7 +40,7 @@ class NPU(LiteXModule):
     def __init__(self, platform, address_width: int = 32) -> None:
         bus_bytes = DESCRIPTION["bus_bytes"]
         # LiteX converts between widths of data, not of addresses
-        self.registers = registers = axi.AXILiteInterface(data_width=32, address_width=address_width)
+        self.registers = registers = axi.AXILiteInterface(data_width=REGISTER_WIDTH, address_width=address_width)
         self.memory = memory = axi.AXIInterface(data_width=8 * bus_bytes, address_width=address_width, id_width=1)
         self.ev = EventManager()
         self.ev.npu = EventSourceLevel(description="A program has ended, or an error was raised; INTERRUPT_STATUS.")
@@ -74,7 +76,15 @@ def add_npu(soc, name: str = "npu", origin: int | None = None) -> NPU:
 
     Returns:
         The module, which is the SoC's attribute of that name.
+
+    Raises:
+        ValueError: a bus that LiteX cannot convert to what the accelerator has.
     """
+    if soc.bus.data_width != REGISTER_WIDTH:
+        raise ValueError(
+            f"the SoC's bus has {soc.bus.data_width} bits: LiteX's converter loses writes from there to registers of "
+            f"{REGISTER_WIDTH} bits, CSRs included; use bus_data_width={REGISTER_WIDTH}"
+        )
     dma_bus = getattr(soc, "dma_bus", soc.bus)
     if dma_bus.address_width != soc.bus.address_width:
         raise ValueError(
