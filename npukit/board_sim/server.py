@@ -39,6 +39,7 @@ class BoardServer:
         self._master, self._slave = pty.openpty()
         tty.setraw(self._slave)  # held open, so that the terminal outlives those who open it
         os.set_blocking(self._master, False)
+        self._open = [self._master, self._slave]
         self.path = os.ttyname(self._slave)
         self._stop = threading.Event()
         self._restart = threading.Event()
@@ -75,11 +76,8 @@ class BoardServer:
 
     def close(self) -> None:
         """Take the terminal away, as when a cable is pulled."""
-        for descriptor in (self._master, self._slave):
-            try:
-                os.close(descriptor)
-            except OSError:  # it is closed already
-                pass
+        while self._open:
+            os.close(self._open.pop())
         self.board.close()
 
     def _take(self) -> None:

@@ -3,11 +3,12 @@
 import argparse
 import signal
 import sys
+from contextlib import closing
 from dataclasses import replace
 
 from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config
 from npukit.errors import UsageError
-from npukit.fpga.boards import BoardError, board_of, boards
+from npukit.fpga.boards import board_of, boards
 from npukit.isa.host_link import divisor_of
 
 __all__ = ["add_parsers"]
@@ -38,20 +39,21 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError(f"--config names the board: {', '.join(presets)}")
     config = chosen_config(options)
     say_config(options, config)
+    if options.baud is not None and options.baud <= 0:
+        raise UsageError(f"--baud must be above 0, not {options.baud}")
     try:
         board = board_of(options.config, config, options.board)
-        if options.baud is not None:
-            board = replace(board, baud=options.baud)
+        board = board if options.baud is None else replace(board, baud=options.baud)
         divisor = divisor_of(board.megahertz, board.rate)
-    except (BoardError, ValueError, ZeroDivisionError) as error:
-        raise UsageError(str(error) if options.baud != 0 else "--baud must be above 0") from None
+    except ValueError as error:  # of which a BoardError is one
+        raise UsageError(str(error)) from None
     from npukit.board_sim.model import BoardModel, load_library
     from npukit.board_sim.server import BoardServer, linked
 
     library = load_library(board, config, lambda text: say(options, text))
     server = BoardServer(lambda: BoardModel(board, config, library))
     signal.signal(signal.SIGUSR1, lambda *_: server.power_cycle())
-    with linked(server.path, options.link):
+    with closing(server), linked(server.path, options.link):
         if options.json:
             print_json({"schema": 1, "board": board.name, "device": f"serial:{server.path}", "divisor": divisor})
         else:

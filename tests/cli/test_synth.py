@@ -24,7 +24,8 @@ from tests.hw.test_verilog import lint
 def test_boards(npukit) -> None:
     result = npukit("boards")
     assert result.code == 0 and "ulx3s: Radiona ULX3S 85F" in result.out
-    (board,) = npukit("boards", "--json").json["boards"]
+    board, other = npukit("boards", "--json").json["boards"]
+    assert other["name"] == "icepi-zero" and "icepi-zero: Icepi Zero" in result.out
     assert board["presets"] == ["ulx3s-int8-8x8", "ulx3s-int8-4x4", "ulx3s-bf16-4x4"]
     assert all(board_of(name, PRESETS[name]).name == "ulx3s" for name in board["presets"])
     assert board_of("mine.toml", PRESETS["int8-4x4"], "ulx3s").name == "ulx3s"
