@@ -1,17 +1,19 @@
 """A board on a serial line as a device."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from npukit.driver.device import DeviceError, SharedDevice, exclusively, reset_core
 from npukit.driver.digest import digest
-from npukit.driver.serial_link import Port, SerialLink
+from npukit.driver.serial_link import Port, SerialLink, SilentError
 from npukit.hw.toolchain import needs
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.host_link import BAUD_RATES, REGISTERS, Identity
 from npukit.isa.registers import REGISTERS as REGISTER_MAP
 from npukit.isa.registers import StatusBit, address_of
+from npukit.sim.dram import SdramDram
 from numpy.typing import NDArray
 
 __all__ = ["SerialDevice", "identify", "open_port"]
@@ -22,6 +24,8 @@ _WORTH = 256
 """Bytes from which on the board is asked first whether it has them."""
 _OFFSETS = {register.offset for register in REGISTER_MAP}
 _LONGEST_POLL = 0.05
+_WRITE_SECONDS = 60.0
+"""Seconds for which a line may take no bytes."""
 
 Progress = Callable[[str, int, int], None]
 """What is moved, bytes that are there, and all of them."""
@@ -40,18 +44,21 @@ def open_port(name: str, baud: int = BAUD_RATES[0]) -> Port:
     """
     with needs("serial", "a board on a serial line"):
         import serial
+    line = None
     try:
-        line = serial.serial_for_url(name, baud, timeout=0.005, write_timeout=20, do_not_open=True)
+        line = serial.serial_for_url(name, baud, timeout=0.005, write_timeout=_WRITE_SECONDS, do_not_open=True)
         if hasattr(line, "exclusive"):
             line.exclusive = True
         line.open()
-    except (OSError, ValueError) as error:  # pyserial's own errors are OSErrors
+        line.reset_input_buffer()
+    except Exception as error:  # of pyserial, of the system's terminals, or a rate that no port can have
+        if line is not None:
+            line.close()
         raise DeviceError(f"the serial line {name} cannot be opened: {error}{_advice(error)}") from None
     try:
         line.set_low_latency_mode(True)  # or an FTDI chip keeps answers for 16 ms
     except (AttributeError, NotImplementedError, OSError, ValueError):  # only some systems and lines can
         pass
-    line.reset_input_buffer()
     return line
 
 
@@ -62,7 +69,7 @@ def _advice(error: BaseException) -> str:
             "; the group of the device, often dialout, may open it: sudo usermod -a -G dialout $USER, and log in again"
         )
     if "lock" in text:
-        return "; another process is using the board"
+        return "; another process, or another Session of this one, is using the board: they can share a SerialDevice"
     return ""
 
 
@@ -78,10 +85,13 @@ def identify(name: str, baud: int | None = None) -> tuple[SerialLink, Identity]:
         link = SerialLink(open_port(name, rate), name)
         try:
             return link, link.open(_SILENCE if rate == rates[-1] else _SILENCE / 4)
-        except DeviceError:
+        except SilentError:
             link.close()
             if rate == rates[-1]:
                 raise
+        except BaseException:
+            link.close()
+            raise
     raise AssertionError("no rates")
 
 
@@ -121,11 +131,17 @@ class SerialDevice(SharedDevice):
         self._config, self._name, self._progress = config, name, progress
         self._link, self.identity = identify(name, baud)
         self.sent = self.kept = 0
-        if self.identity.config_hash != config.hash:
+        try:
+            self._check_configuration()
+        except DeviceError:
             self._link.close()
+            raise
+
+    def _check_configuration(self) -> None:
+        if self.identity.config_hash != self._config.hash:
             raise DeviceError(
-                f"the board {self.identity.board} on {name} has {_name_of(self.identity.config_hash)}, and not "
-                f"{_name_of(config.hash)}: use --config with the board's, or flash another bitstream (npukit flash)"
+                f"the board {self.identity.board} on {self._name} has {_name_of(self.identity.config_hash)}, and not "
+                f"{_name_of(self._config.hash)}: use --config with the board's, or flash it anew (npukit flash)"
             )
 
     @property
@@ -138,13 +154,22 @@ class SerialDevice(SharedDevice):
         """Bytes of the board's memory."""
         return self.identity.memory_bytes
 
+    @property
+    def dram(self) -> SdramDram:
+        """What lies behind the accelerator: the kit's boards have an SDRAM at the accelerator's clock."""
+        return SdramDram(megahertz=self.identity.hertz / 1e6)
+
     def close(self) -> None:
         """Give the line back."""
         self._link.close()
 
     @exclusively
     def reset(self) -> None:
-        """End whatever runs, and clear registers and errors; memory keeps what it holds."""
+        """End whatever runs, and clear registers and errors; memory keeps what it holds. A board that was reset or
+        flashed since is opened anew."""
+        if self._link.was_reset:
+            self.identity = self._link.open()
+            self._check_configuration()
         reset_core(self)
 
     def _check(self, address: int, size: int) -> None:
@@ -158,7 +183,8 @@ class SerialDevice(SharedDevice):
         """A copy of `size` bytes."""
         self._check(address, size)
         begin, end = address & -4, -(-(address + size) // 4) * 4
-        data = self._link.read(begin, (end - begin) // 4, lambda done: self._progress("read", done, end - begin))
+        with self._moving("read", end - begin) as moved:
+            data = self._link.read(begin, (end - begin) // 4, moved)
         return np.frombuffer(data, np.uint8)[address - begin :][:size].copy()
 
     @exclusively
@@ -178,19 +204,31 @@ class SerialDevice(SharedDevice):
         total, done = sum(block.size for _, block in wanted), 0
         self.sent += total
         self.kept += whole.size - total
-        for place, block in wanted:
-            self._link.write(
-                place, block.tobytes(), lambda moved, done=done: self._progress("send", done + moved, total)
-            )
-            done += block.size
+        with self._moving("send", total) as moved:
+            for place, block in wanted:
+                self._link.write(place, block.tobytes(), lambda part, done=done: moved(done + part))
+                done += block.size
+
+    @contextmanager
+    def _moving(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """To be called with the bytes that are there; whatever happens, progress says at the end that it is over."""
+        try:
+            yield lambda done: self._progress(what, done, total)
+        finally:
+            self._progress(what, total, total)
 
     def _missing(self, begin: int, data: NDArray[np.uint8]) -> list[tuple[int, NDArray[np.uint8]]]:
         """The blocks that the board does not hold."""
         blocks = [(begin + at, data[at : at + _BLOCK]) for at in range(0, data.size, _BLOCK)]
         if data.size < _WORTH:
             return blocks
-        found = self._link.digests([(place, block.size // 4) for place, block in blocks])
-        return [one for one, held in zip(blocks, found, strict=True) if digest(one[1]) != held]
+        missing = []
+        with self._moving("check", data.size) as moved:
+            for place, block in blocks:
+                if self._link.digest(place, block.size // 4) != digest(block):
+                    missing.append((place, block))
+                moved(place - begin + block.size)
+        return missing
 
     @exclusively
     def read_register(self, offset: int) -> int:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from npukit.driver.device import DeviceError
 from npukit.isa.host_link import (
+    CRC_BYTES,
     FLAG,
     MAX_WORDS,
     PROTOCOL_VERSION,
@@ -22,18 +23,20 @@ from npukit.isa.host_link import (
     unescaped,
 )
 
-__all__ = ["LinkError", "Port", "SerialLink"]
+__all__ = ["LinkError", "Port", "SerialLink", "SilentError"]
 
 _SILENCE = 10.0
 """Seconds without any answer, through all repetitions, after which a board is given up."""
-_FIRST_WAIT = 0.25
-"""Seconds that an answer may take before the first one has shown how fast the board is."""
+_FIRST_GUESS = 0.002
+"""Seconds for a byte, before the first answer has shown how fast the board is."""
+_LONGEST = 120.0
+"""Seconds of silence that are waited for at most, however slow the board was before."""
+_BACK_OFF = 5
+"""Times that the time for an answer is doubled."""
 _WRITES = 8
 """WRITEs that are under way at a time: the board takes them up faster than the line brings them."""
 _LEAST_WORDS = 4
 """Of a frame on a line that damages longer ones."""
-_SLOWEST = 0.05
-"""Seconds for a byte, on the slowest board that is waited for."""
 _BATCH = 16
 """Frames of a long transfer that are asked for together."""
 _PATIENCES = 10
@@ -44,6 +47,14 @@ _GOOD = 32
 
 class LinkError(DeviceError):
     """A board that does not answer, was reset, or is used by somebody else; or a line that has gone."""
+
+
+class SilentError(LinkError):
+    """Nobody answers."""
+
+
+_LONGEST_ANSWER = 2 * (8 + 4 * MAX_WORDS + 1 + CRC_BYTES)
+"""Bytes between two flags, all of them escaped."""
 
 
 class _Damaged(Exception):
@@ -80,6 +91,8 @@ class _Request:
     sequence: int = -1
     sent: float = 0.0
     """When it was sent last."""
+    begun: float = 0.0
+    """When it was sent first."""
     tries: int = 0
     under_way: int = 0
     """Bytes that were to be moved before its answer is there, when it was sent."""
@@ -87,8 +100,8 @@ class _Request:
 
 
 def _bytes_of(ahead: Sequence[_Request]) -> int:
-    """Bytes on the line for requests and their answers; a word takes as long to add to a digest as two bytes do."""
-    return sum(32 + len(one.data) + (2 if one.kind is Kind.CHECKSUM else 4) * one.words for one in ahead)
+    """Bytes on the line for requests and their answers; a word takes as long to add to a digest as a byte."""
+    return sum(32 + len(one.data) + (1 if one.kind is Kind.CHECKSUM else 4) * one.words for one in ahead)
 
 
 class SerialLink:
@@ -101,6 +114,7 @@ class SerialLink:
     Attributes:
         identity: what the board says of itself, once `open` was called.
         repeated: requests that were sent again.
+        was_reset: whether the session has ended because the board was reset.
     """
 
     identity: Identity
@@ -108,21 +122,25 @@ class SerialLink:
     def __init__(self, port: Port, name: str) -> None:
         self._port, self._name = port, name
         self._session = 0
-        self._sequence = secrets.randbelow(256)
+        self._sequence = dict.fromkeys((True, False), secrets.randbelow(256))
+        """Of WRITEs and of all others: the board compares a WRITE with the one before it, whatever came in between."""
         self._between = bytearray()
         """Of the frame that is coming."""
         self._words = self._batch_words = MAX_WORDS
         self._good = 0
-        self._seconds_per_byte = _FIRST_WAIT / 128
+        self._seconds_per_byte = _FIRST_GUESS
         self.repeated = 0
+        self.was_reset = False
 
-    def open(self, deadline: float = _SILENCE) -> Identity:
+    def open(self, silence: float | None = None) -> Identity:
         """Find out who is there, and begin a session, which ends any other host's.
 
         Raises:
-            LinkError: nobody answers, or no board of this kit.
+            SilentError: nobody answers for that many seconds, 10 by default.
+            LinkError: somebody else than a board of this kit does.
         """
-        (answer,) = self._exchange([_Request(Kind.IDENTIFY)], deadline)
+        self._seconds_per_byte = _FIRST_GUESS
+        (answer,) = self._exchange([_Request(Kind.IDENTIFY)], silence)
         identity = Identity.of(answer.data)
         if identity is None:
             raise LinkError(f"what answers on {self._name} is no board of npukit")
@@ -134,7 +152,7 @@ class SerialLink:
         session = secrets.randbelow((1 << 32) - 1) + 1
         self._session = session
         self._exchange([_Request(Kind.OPEN)])
-        self.identity = identity
+        self.identity, self.was_reset = identity, False
         return identity
 
     def close(self) -> None:
@@ -187,13 +205,13 @@ class SerialLink:
         (answer,) = self._exchange([_Request(Kind.READ, address, words)], may_refuse=True)
         return answer.data if answer.status is Status.OK else None
 
-    def digests(self, blocks: Sequence[tuple[int, int]]) -> list[int]:
-        """CRC-64 of blocks of memory: addresses, and words of each, at most 65535."""
-        answers = self._exchange([_Request(Kind.CHECKSUM, address, words) for address, words in blocks])
-        return [int.from_bytes(answer.data, "little") for answer in answers]
+    def digest(self, address: int, words: int) -> int:
+        """CRC-64 of a block of memory, at most 65535 words."""
+        (answer,) = self._exchange([_Request(Kind.CHECKSUM, address, words)])
+        return int.from_bytes(answer.data, "little")
 
     def _exchange(
-        self, wanted: list[_Request], silence: float = _SILENCE, *, may_refuse: bool = False, may_split: bool = False
+        self, wanted: list[_Request], silence: float | None = None, *, may_refuse: bool = False, may_split: bool = False
     ) -> list[Answer]:
         """The answers of requests, sent in this order, several at a time.
 
@@ -203,13 +221,14 @@ class SerialLink:
             _Damaged: with `may_split`: something has to be repeated, and is longer than frames are now.
         """
         waiting, ahead = list(wanted), list[_Request]()
+        silence = _SILENCE if silence is None else silence
         last = monotonic()
         while waiting or ahead:
             room = _WRITES if waiting and all(one.kind is Kind.WRITE for one in (*waiting[:1], *ahead)) else ROOM
             while waiting and len(ahead) < room:
                 ahead.append(waiting.pop(0))
-                self._sequence = (self._sequence + 1) % 256
-                ahead[-1].sequence = self._sequence
+                ahead[-1].sequence = self._next_sequence(ahead[-1].kind)
+                ahead[-1].begun = monotonic()
                 self._send(ahead[-1], ahead)
             answers, damaged = self._receive()
             for answer in answers:
@@ -225,15 +244,14 @@ class SerialLink:
                 last = monotonic()
                 self._learn(match, last)
             now = monotonic()
-            if now - last > max(silence, _PATIENCES * max(map(self._patience, ahead), default=0)):
-                raise LinkError(
+            if now - last > min(_LONGEST, max(silence, _PATIENCES * max(map(self._patience, ahead), default=0))):
+                raise SilentError(
                     f"nothing has answered on {self._name} for {now - last:.0f} s: is the board on and flashed?"
                 )
             if ahead and damaged:
                 self._good, self._words = 0, max(_LEAST_WORDS, self._words // 2)
                 self._repeat(ahead, may_split)
-            elif ahead and now > ahead[0].sent + self._patience(ahead[0]):
-                self._seconds_per_byte = min(_SLOWEST, 2 * self._seconds_per_byte)
+            elif ahead and now > ahead[0].sent + self._patience(ahead[0]) * 2 ** min(_BACK_OFF, ahead[0].tries - 1):
                 self._repeat(ahead, may_split)
         return [one.answer for one in wanted if one.answer is not None]
 
@@ -242,13 +260,20 @@ class SerialLink:
         return 4 * one.under_way * self._seconds_per_byte + 0.1
 
     def _learn(self, one: _Request, now: float) -> None:
-        """How fast the board is, and that a frame got through."""
-        if one.tries == 1:
-            taken = (now - one.sent) / one.under_way
-            self._seconds_per_byte = max(taken, 0.9 * self._seconds_per_byte + 0.1 * taken)
+        """How fast the board is, and that a frame got through. Of a request that was repeated, nobody knows which one
+        the answer is to: the board may have become slower, or a frame was lost."""
+        taken = (now - one.begun) / one.under_way
+        if one.tries > 1:
+            taken = min(taken, 2 * self._seconds_per_byte)
+        self._seconds_per_byte = max(taken, 0.9 * self._seconds_per_byte + 0.1 * taken)
         self._good += 1
         if self._good >= _GOOD:
             self._good, self._words = 0, min(MAX_WORDS, 2 * self._words)
+
+    def _next_sequence(self, kind: Kind) -> int:
+        writes = kind is Kind.WRITE
+        self._sequence[writes] = (self._sequence[writes] + 1) % 256
+        return self._sequence[writes]
 
     def _repeat(self, ahead: list[_Request], may_split: bool) -> None:
         self.repeated += len(ahead)
@@ -275,7 +300,7 @@ class SerialLink:
             raise self._gone(error) from None
         found, damaged = [], False
         *whole, rest = (bytes(self._between) + data).split(bytes([FLAG]))
-        self._between = bytearray(rest[-(16 + 8 * MAX_WORDS) :])
+        self._between = bytearray(rest[-_LONGEST_ANSWER:])
         for part in whole:
             content = unescaped(part) if part else None
             answer = Answer.of(content) if content is not None else None
@@ -287,12 +312,16 @@ class SerialLink:
     def _check(self, answer: Answer, may_refuse: bool) -> None:
         if answer.status is Status.SESSION:
             if answer.session == 0:
+                self.was_reset = True
                 raise LinkError(f"the board on {self._name} was reset or flashed while it was in use: run again")
-            raise LinkError(f"another host has taken over the board on {self._name}: run again when it is free")
+            raise LinkError(
+                f"another host has taken over the board on {self._name}: when it is free, open it anew (another "
+                "Session, or SerialDevice)"
+            )
         if answer.status is Status.INVALID:
             raise DeviceError(f"the board on {self._name} does not know what it was asked: {answer}")
         if answer.status is Status.REFUSED and not may_refuse:
             raise DeviceError(f"the board on {self._name} refused an access to its memory")
 
     def _gone(self, error: BaseException) -> LinkError:
-        return LinkError(f"the serial line {self._name} has gone: {error}; is the cable pulled?")
+        return LinkError(f"the serial line {self._name} has gone, or takes no bytes: {error}; is the cable pulled?")

@@ -81,5 +81,5 @@ class Board:
 
     @property
     def presets(self) -> list[str]:
-        """The configurations that name it, and those of other boards with which it is seen to route."""
-        return [name for name in PRESETS if name.startswith(f"{self.name}-") or name in self.seeds]
+        """The configurations that name it."""
+        return [name for name in PRESETS if name.startswith(f"{self.name}-")]

@@ -8,7 +8,7 @@ from npukit.fpga.icepi_zero import ICEPI_ZERO
 from npukit.fpga.ulx3s import ULX3S
 from npukit.isa.config import NpuConfig
 
-__all__ = ["BOARDS", "Board", "BoardError", "Device", "board_of", "boards"]
+__all__ = ["BOARDS", "Board", "BoardError", "Device", "board_named", "board_of", "boards"]
 
 BOARDS: dict[str, Board] = {board.name: board for board in (ULX3S, ICEPI_ZERO)}
 
@@ -41,19 +41,30 @@ def _board(entry: EntryPoint) -> Board:
     return board
 
 
+def board_named(name: str) -> Board:
+    """A board.
+
+    Raises:
+        BoardError: there is none of that name, or the package that has it cannot be loaded.
+    """
+    if name not in boards():
+        for entry in entry_points(group=GROUP, name=name):
+            _board(entry)  # which says what is wrong with it
+        raise BoardError(f"no board is called {name!r}; there are {', '.join(boards())}")
+    return boards()[name]
+
+
 def board_of(name: str, config: NpuConfig, board_name: str | None = None) -> Board:
     """A board, or that of a configuration by the preset's name, checked against the configuration, with its clock.
 
     Raises:
         BoardError: no board, or one that the configuration does not go with.
     """
-    if board_name is not None and board_name not in boards():
-        for entry in entry_points(group=GROUP, name=board_name):
-            _board(entry)  # which says what is wrong with it
-        raise BoardError(f"no board is called {board_name!r}; there are {', '.join(boards())}")
+    if board_name is not None:
+        board_named(board_name)
     board = next((one for one in boards().values() if board_name == one.name or name.startswith(f"{one.name}-")), None)
     if board is None:
-        presets = [preset for one in boards().values() for preset in one.presets]
+        presets = dict.fromkeys(preset for one in boards().values() for preset in one.presets)
         raise BoardError(
             f"{name} names no board; the configurations of boards are {', '.join(presets)}; with others, say --board"
         )

@@ -8,7 +8,7 @@ from npukit.hw.toolchain import ToolError, find_tool, tail
 
 __all__ = ["flash"]
 
-_INSTALL = "sudo apt-get install -y openfpgaloader (or https://trabucayre.github.io/openFPGALoader)"
+_INSTALL = "sudo apt-get install -y openfpgaloader, or a newer one, which knows more boards, from its sources"
 
 
 def flash(board: Board, bitstream: Path, *, keep: bool = False, cable: str | None = None) -> None:

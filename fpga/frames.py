@@ -28,8 +28,8 @@ ROOM_WORDS = 1 << ceil_log2(HEAD_WORDS + MAX_WORDS + CRC_BYTES // 4)
 class FrameReceiver(wiring.Component):
     """Takes frames into one of `ROOM` places in turn, and offers those that are whole.
 
-    A byte with a wrong stop bit, a wrong escape or CRC, or a frame for which there is no place is told by `unreadable`,
-    once the frame has ended.
+    A byte with a wrong stop bit, a wrong escape or CRC, a frame that is too short for a head, or one for which there is
+    no place is told by `unreadable`, once the frame has ended.
 
     Members: data, valid, error: from `UartReceiver`; frames: the number of bytes of each frame, whose words are in the
     buffer until it is taken; unreadable: strobe; address, word: reads the words of the frame that is offered, a cycle
@@ -80,7 +80,8 @@ class FrameReceiver(wiring.Component):
         with m.Elif(self.valid & (self.data == FLAG)):
             m.d.comb += crc.clear.eq(1)
             m.d.sync += [count.eq(0), escaped.eq(0), damaged.eq(0)]
-            with m.If(damaged | escaped | ((count != 0) & (crc.value != CRC_RESIDUE))):
+            short = count < 4 * HEAD_WORDS + CRC_BYTES
+            with m.If(damaged | escaped | ((count != 0) & (short | (crc.value != CRC_RESIDUE)))):
                 m.d.sync += self.unreadable.eq(1)
             with m.Elif(count != 0):
                 m.d.sync += [full.bit_select(place, 1).eq(1), place.eq(place + 1)]

@@ -15,4 +15,5 @@ ICEPI_ZERO = Board(
     bf16_megahertz=40.0,
     leds=5,
     loader="icepi-zero",
+    seeds={"icepi-zero-int8-4x4": 1},
 )

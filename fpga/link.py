@@ -19,6 +19,7 @@ from npukit.isa.host_link import (
     DIGEST_POLYNOMIAL,
     IDENTITY_WORDS,
     MAX_WORDS,
+    REGISTERS,
     REQUEST_HEAD,
     UNREADABLE,
     Identity,
@@ -29,6 +30,8 @@ from npukit.isa.host_link import (
 __all__ = ["HostLink"]
 
 _FIELDS = data.StructLayout({name: 8 * size for name, size in REQUEST_HEAD})
+_REGISTER_BITS = 12
+"""Of an address among the registers."""
 _HEAD_BYTES, _ANSWER_BYTES = (sum(size for _, size in head) for head in (REQUEST_HEAD, ANSWER_HEAD))
 
 
@@ -104,11 +107,18 @@ class HostLink(wiring.Component):
         expected = _HEAD_BYTES + CRC_BYTES + Mux(request.kind == Kind.WRITE, request.words << 2, 0)
         most = Mux(request.kind == Kind.CHECKSUM, (1 << 16) - 1, MAX_WORDS)
         moves = (request.kind == Kind.READ) | (request.kind == Kind.WRITE) | (request.kind == Kind.CHECKSUM)
-        invalid = Signal()
+        invalid, end = Signal(), Signal(33)
+        """The address behind the last word."""
+        reach = end - 4
+        memory_bits = exact_log2(self._identity.memory_bytes)
+        in_memory = (request.address[memory_bits:] == 0) & (reach[memory_bits:] == 0)
+        registers = REGISTERS >> _REGISTER_BITS
+        in_registers = (request.address[_REGISTER_BITS:] == registers) & (reach[_REGISTER_BITS:] == registers)
+        outside = (request.address[:2] != 0) | ~(in_memory | in_registers)
         m.d.comb += invalid.eq(
             (content_bytes != expected)
             | (request.kind > max(Kind))
-            | (moves & ((request.words == 0) | (request.words > most) | (request.address[:2] != 0)))
+            | (moves & ((request.words == 0) | (request.words > most) | outside))
         )
         with m.FSM() as fsm:
             m.d.comb += [self.writing.eq(fsm.ongoing("WRITING")), self.reading.eq(fsm.ongoing("READING"))]
@@ -131,13 +141,16 @@ class HostLink(wiring.Component):
                 m.d.sync += [index.eq(index + 1), request.eq(Cat(request.as_value()[32:], frames_in.word))]
                 with m.If(index == HEAD_WORDS):
                     m.d.sync += index.eq(HEAD_WORDS)
-                    m.next = "DECIDE"
+                    m.next = "REACH"
+            with m.State("REACH"):
+                m.d.sync += end.eq(request.address + (request.words << 2))
+                m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.sync += [left.eq(request.words), request.words.eq(0)]
                 m.next = "ANSWER"
                 with m.If(invalid):
                     m.d.sync += status.eq(Status.INVALID)
-                with m.Elif(moves & (request.session != session)):
+                with m.Elif(moves & ((request.session != session) | (session == 0))):
                     m.d.sync += status.eq(Status.SESSION)
                 with m.Else():
                     with m.Switch(request.kind):

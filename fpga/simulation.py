@@ -2,7 +2,7 @@
 
 from pkgutil import resolve_name
 
-from npukit.fpga.board import Board
+from npukit.fpga.board import Board, BoardError
 from npukit.fpga.cell_models import TOP_CELLS
 from npukit.hw.toolchain import needs
 from npukit.hw.verilog import rtlil_verilog
@@ -14,6 +14,8 @@ TOP = "board"
 """Name of the module whose ports are the pins that something is connected to."""
 _DESIGN = "top"
 """Name of the design's own top module, as in the bitstream."""
+_LEDS = 3
+"""Those that say whether the accelerator and the host link are at work are among them."""
 _SDRAM = (
     ("output", "clk", ""), ("output", "clk_en", ""), ("output", "cs", ""), ("output", "we", ""), ("output", "ras", ""),
     ("output", "cas", ""), ("output", "ba", "bank_bits"), ("output", "a", "row_bits"), ("output", "dqm", "mask_bits"),
@@ -32,6 +34,8 @@ def top_verilog(board: Board, config: NpuConfig) -> str:
         ToolError: Amaranth or Yosys is missing, or fails.
         BoardError: the board and the configuration do not go together.
     """
+    if board.leds < _LEDS:
+        raise BoardError(f"{board.name} has {board.leds} LEDs; the simulation looks at the first {_LEDS}")
     with needs("fpga", "a board"):
         design = resolve_name(board.top)(board, config)
     return "\n".join((rtlil_verilog(design.rtlil, _DESIGN), TOP_CELLS, _wrapper(board)))

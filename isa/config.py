@@ -222,6 +222,7 @@ PRESETS: dict[str, NpuConfig] = {
     "ulx3s-int8-8x8": replace(_8X8, **_SMALL),
     "ulx3s-int8-4x4": replace(_4X4, **_SMALL),
     "ulx3s-bf16-4x4": replace(_4X4, **_SMALL, dtype="bf16", vector_taps=1),
+    "icepi-zero-int8-4x4": replace(_4X4, **(_SMALL | {"act_depth": 1024})),
 }
 """The named configurations; `int8-16x16` is the default. Those of boards begin with the board's name."""
 

@@ -4,6 +4,7 @@ A package adds one by an entry point of the group `npukit.devices`, whose name i
 function like `make_simulator`. It is loaded when its device is asked for.
 """
 
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -77,7 +78,8 @@ def make_serial(config: NpuConfig, options: DeviceOptions) -> Device:
     if options.vcd is not None or not options.compute:
         raise UsageError("a board has no waveforms, and no timing without values: leave these options out")
     port, baud = line_of(options.address)
-    return SerialDevice(config, port, baud, show_transfer if sys.stderr.isatty() else lambda *_: None)
+    shown = sys.stderr.isatty() and logging.getLogger("npukit").isEnabledFor(logging.WARNING)  # not with --quiet
+    return SerialDevice(config, port, baud, show_transfer if shown else lambda *_: None)
 
 
 _OWN: dict[str, Callable[[NpuConfig, DeviceOptions], Device]] = {

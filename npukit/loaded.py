@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import sleep
 from typing import NoReturn
 
@@ -101,9 +101,8 @@ class LoadedModel:
         self._closed = True
         while self._running:
             sleep(0.005)
-        close = getattr(self.device, "close", None)  # the simulator holds nothing but memory
-        if self._owns_device and close is not None:
-            close()
+        if self._owns_device:
+            _close(self.device)
 
 
 def load(
@@ -133,9 +132,26 @@ def load(
     providers = providers_of(fallback)
     if fallback == "none" and (stay := staying_nodes(compiled.artifact)):
         raise UsageError(f"{len(stay)} node(s) run on the host, and there is to be no fallback: {', '.join(stay)}")
-    owns_device = isinstance(device, str)
     if isinstance(device, str):
-        device = make_device(device, compiled.config, options)
+        made = make_device(device, compiled.config, options)
+        try:
+            return _load(compiled, made, options, capture, providers, limits, owns_device=True)
+        except BaseException:
+            _close(made)
+            raise
+    return _load(compiled, device, options, capture, providers, limits, owns_device=False)
+
+
+def _close(device: Device) -> None:
+    close = getattr(device, "close", None)  # the simulator holds nothing but memory
+    if close is not None:
+        close()
+
+
+def _load(
+    compiled: CompiledModel, device: Device, options: DeviceOptions, capture: bool, providers: Sequence[str],
+    limits: Limits, owns_device: bool,
+) -> LoadedModel:  # fmt: skip
     behind = getattr(device, "dram", None)
     if not owns_device and behind is not None and options.dram not in (None, behind):
         raise UsageError(f"the device has the memory {behind}, not {options.dram}: leave dram out")

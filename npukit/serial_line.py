@@ -31,7 +31,7 @@ def line_of(address: str) -> tuple[str, int | None]:
     port, at, rate = address.rpartition("@")
     if not at:
         return address, None
-    if not rate.isdecimal() or int(rate) == 0:
+    if not rate.isdecimal() or not 0 < int(rate) < 1 << 31:
         raise UsageError(
             f"the rate of serial:{address} must be bits a second, as in serial:/dev/ttyUSB0@3000000, not {rate!r}"
         )

@@ -23,6 +23,7 @@ from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program
 from npukit.loaded import load, providers_of
 from npukit.profiling.layers import Profile, layer_profiles
+from npukit.serial_line import board_behind
 from npukit.sim.dram import AnyDram
 from npukit.sim.timing import Schedule
 
@@ -79,6 +80,9 @@ class Session:
         providers_of(fallback)  # before anything that takes long
         if isinstance(device, str):
             check_device(device)
+            board = board_behind(device)
+            if board is not None:  # what it was flashed with, and its memory, are the defaults
+                config, dram = config or board.config, dram or board.dram
         self.compiled = compile(
             model, config, shapes=shapes, all_nodes=fallback == "none", min_macs=min_macs, optimize=optimize,
             search=search, dram=dram or getattr(device, "dram", None), limits=limits,

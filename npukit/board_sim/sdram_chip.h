@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-// In cycles of the chip's clock, but for the numbers of bits and refreshes; board_model.py has the same order.
+// In cycles of the chip's clock, but for the numbers of bits and refreshes; model.py has the same order.
 struct SdramTimes {
     int64_t cas_latency, activate_to_column, precharge, row_active, row_active_most, row_cycle, refresh_cycle;
     int64_t bank_to_bank, write_recovery, mode, power_up, refresh_interval;

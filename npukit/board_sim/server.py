@@ -119,4 +119,8 @@ def linked(path: str, link: str | None) -> Iterator[None]:
     try:
         yield
     finally:
-        os.unlink(link)
+        try:
+            if os.readlink(link) == path:  # and not one that somebody else has put there
+                os.unlink(link)
+        except OSError:  # it is gone
+            pass

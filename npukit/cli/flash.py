@@ -5,7 +5,7 @@ from pathlib import Path
 
 from npukit.cli.common import add_output, print_json, say
 from npukit.errors import UsageError
-from npukit.fpga.boards import boards
+from npukit.fpga.boards import BoardError, board_named
 from npukit.fpga.flash import flash
 
 __all__ = ["add_parsers"]
@@ -32,10 +32,11 @@ def _run(options: argparse.Namespace) -> int:
         path = path / "top.bit"
     if not path.is_file():
         raise UsageError(f"there is no bitstream {path}: npukit synth makes one")
-    if options.board not in boards():
-        raise UsageError(f"no board is called {options.board!r}; there are {', '.join(boards())}")
-    board = boards()[options.board]
-    say(options, f"flashing {board.name} with {path} ...")
+    try:
+        board = board_named(options.board)
+    except BoardError as error:
+        raise UsageError(str(error)) from None
+    say(options, f"flashing {board.name} with {path}{', which takes a minute or more' if options.keep else ''} ...")
     flash(board, path, keep=options.keep, cable=options.cable)
     if options.json:
         print_json({"schema": 1, "board": board.name, "bitstream": str(path), "kept": options.keep})

@@ -87,6 +87,13 @@ def _check_options(options: argparse.Namespace) -> None:
     if options.reference is not None and not options.compare:
         raise UsageError("--reference goes with --compare")
     check_device(options.device)
+    if options.device.startswith("serial:"):
+        given = {
+            "--dram": options.dram != "reference", "--dram-latency": options.dram_latency is not None,
+            "--dram-megahertz": options.dram_megahertz is not None, "--timing-only": options.timing_only,
+        }  # fmt: skip
+        if wrong := [name for name, there in given.items() if there]:
+            raise UsageError(f"{wrong[0]} does not go with a board, which has a memory and values of its own")
     if options.seed is not None and options.seed < 0:
         raise UsageError(f"--seed must be 0 or above, not {options.seed}")
     check_outputs(
@@ -182,7 +189,7 @@ def _json(options: argparse.Namespace, session: Session, comparison: Comparison 
         "model": options.model,
         "config": session.config.to_dict(),
         "device": options.device,
-        "dram": options.dram,
+        "dram": dram_json(session.dram)["kind"],
         "dram_latency": getattr(session.dram, "latency", None),
         "memory": dram_json(session.dram),
         "seed": seed,
@@ -209,7 +216,8 @@ def _print(options: argparse.Namespace, session: Session, comparison: Comparison
         options,
         f"{thousands(profile.cycles)} cycles, {100 * profile.utilization:.1f} % of {session.config.array}x"
         f"{session.config.array} MACs; compiled in {profile.seconds['compile']:.2f} s, "
-        f"simulated in {profile.seconds['simulate']:.2f} s",
+        f"{'on the board' if options.device.startswith('serial:') else 'simulated'} in "
+        f"{profile.seconds['simulate']:.2f} s",
     )
     if session.offload.fallback and session.programs:
         say(options, boundary_text(profile))

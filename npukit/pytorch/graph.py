@@ -97,14 +97,20 @@ class AcceleratedGraph:
         if found.parts and isinstance(target.device, str):
             self._device = make_device(target.device, self.config, DeviceOptions(target.dram))
         device = self._device if self._device is not None else target.device
-        with in_this_process():
-            sessions = [
-                Session(
-                    part.translation.model, self.config, device, dram=target.dram, optimize=target.optimize,
-                    capture=target.capture,
-                )
-                for part in found.parts
-            ]  # fmt: skip
+        try:
+            with in_this_process():
+                sessions = [
+                    Session(
+                        part.translation.model, self.config, device, dram=target.dram, optimize=target.optimize,
+                        capture=target.capture,
+                    )
+                    for part in found.parts
+                ]  # fmt: skip
+        except BaseException:
+            close = getattr(self._device, "close", None)  # the simulator holds nothing but memory
+            if close is not None:
+                close()
+            raise
         self.offload = _offload(nodes, found.reasons, sessions, self.config, quantised)
         self.sessions: tuple[Session, ...] = tuple(sessions)
         _fuse(module, found.parts, sessions)

@@ -1,6 +1,7 @@
 """How users name boards on serial lines, and what they see while much is sent."""
 
 import pytest
+
 from npukit.devices import check_device
 from npukit.errors import UsageError
 from npukit.serial_line import board_behind, line_of, show_transfer

@@ -70,7 +70,7 @@ class LinkModel:
 
     @staticmethod
     def _whole(content: bytes) -> bool:
-        return len(content) >= 4 and zlib.crc32(content[:-4]).to_bytes(4, "little") == content[-4:]
+        return len(content) >= 16 and zlib.crc32(content[:-4]).to_bytes(4, "little") == content[-4:]
 
     def _carry_out(self, content: bytes) -> None:
         head = content[:12].ljust(12, b"\0")
@@ -78,10 +78,11 @@ class LinkModel:
         data, status = b"", 0
         most = 65535 if kind == 4 else 256
         wanted = 12 + (4 * words if kind == 3 else 0)
-        moves = kind in (2, 3, 4)
-        if len(content) != wanted or kind > 4 or (moves and (not 0 < words <= most or address % 4)):
+        moves, last = kind in (2, 3, 4), address + 4 * words - 4
+        there = last < self.identity[6] or 0x80000000 <= address <= last < 0x80001000
+        if len(content) != wanted or kind > 4 or (moves and (not 0 < words <= most or address % 4 or not there)):
             status = 3
-        elif moves and session != self.session:
+        elif moves and (session != self.session or session == 0):
             status = 2
         elif kind == 0:
             data = struct.pack(f"<{len(self.identity)}I", *self.identity)

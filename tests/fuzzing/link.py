@@ -46,7 +46,8 @@ class Link:
     @staticmethod
     def _frame(random: Random) -> bytes:
         words = random.choice([0, 1, 1, 2, _WORDS])
-        address = random.choice([0x100, 0x104, REFUSED - 4, REFUSED, 0x102, 0xFFFFFFFC, random.getrandbits(32)])
+        places = [0x100, 0x104, REFUSED - 4, REFUSED, 0x102, 0x1FFFFF8, 0x2000000, 0x7FFFFFFC, 0x80000000, 0x80000FF8]
+        address = random.choice([*places, 0xFFFFFFFC, random.getrandbits(32)])
         session = random.choice([_SESSION, _SESSION, _SESSION, 0, random.getrandbits(32)])
         kind = random.choice([0, 1, 2, 2, 3, 3, 3, 4, random.randrange(256)])
         sequence = random.choice([7, 8, random.randrange(256)])

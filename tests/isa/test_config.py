@@ -34,7 +34,7 @@ OTHER_VALUES = {
 def test_presets_are_named_for_what_they_are() -> None:
     for name, config in PRESETS.items():
         board, *_ = name.rpartition(f"{config.dtype}-{config.array}x{config.array}")
-        assert board in ("", "ulx3s-")
+        assert board in ("", "ulx3s-", "icepi-zero-")
         assert preset(name) is config
     assert PRESETS["int8-16x16"] == NpuConfig()
     assert len({config.hash for config in PRESETS.values()}) == len(PRESETS)

@@ -1,0 +1,146 @@
+"""The host's end of the link, against the protocol's model: numbers that wrap, boards that fall silent."""
+
+import struct
+from random import Random
+
+import numpy as np
+import pytest
+from npukit.driver import serial_link
+from npukit.driver.digest import digest
+from npukit.driver.serial_link import LinkError, SerialLink, SilentError
+from npukit.isa.host_link import REGISTERS, Identity
+
+from tests.fpga.link_model import LinkModel, crc64, framed
+
+IDENTITY = Identity("a model", 0x1234, 2, 60_000_000, 1 << 25, 20)
+
+
+class Clock:
+    """Time that passes with what is done on the line."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class ModelPort:
+    """A line to the model, at so many seconds for a byte; `deaf` is a board that is switched off."""
+
+    def __init__(self, model: LinkModel, clock: Clock, seconds: float = 4e-6) -> None:
+        self.model, self.clock, self.seconds = model, clock, seconds
+        self.waiting = b""
+        self.deaf = False
+        self.heard = 0
+
+    @property
+    def in_waiting(self) -> int:
+        return len(self.waiting)
+
+    def read(self, size: int = 1) -> bytes:
+        data, self.waiting = self.waiting[:size], self.waiting[size:]
+        self.clock.now += len(data) * self.seconds or 0.005
+        return data
+
+    def write(self, data: bytes) -> int:
+        self.clock.now += len(data) * self.seconds
+        if not self.deaf:
+            for byte in data:
+                self.model.hear(byte)
+            self.heard += len(data)
+            self.waiting += b"".join(self.model.answers)
+            self.model.answers.clear()
+        return len(data)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(serial_link, "monotonic", made.monotonic)
+    return made
+
+
+@pytest.fixture
+def port(clock: Clock) -> ModelPort:
+    return ModelPort(LinkModel(IDENTITY.to_words()), clock)
+
+
+@pytest.fixture
+def link(port: ModelPort) -> SerialLink:
+    made = SerialLink(port, "the line")
+    assert made.open() == IDENTITY
+    return made
+
+
+@pytest.mark.parametrize("between", [0, 1, 254, 255, 256, 511])
+def test_a_write_is_never_taken_for_the_one_before(link: SerialLink, port: ModelPort, between: int) -> None:
+    """However many reads were in between."""
+    for value in (1, 2, 3):
+        assert link.write_register(REGISTERS + 0x20, value)
+        for _ in range(between):
+            link.read(0, 1)
+        assert link.read_registers(REGISTERS + 0x20, 1) == struct.pack("<I", value)
+    link.write(0x1000, bytes(range(200)) * 20)
+    assert link.read(0x1000, 1000) == bytes(range(200)) * 20 and link.repeated == 0
+
+
+@pytest.mark.parametrize("seconds", [4e-6, 1e-4])
+@pytest.mark.parametrize("what", ["register", "read", "write", "digest"])
+def test_a_board_that_falls_silent(link: SerialLink, port: ModelPort, clock: Clock, what: str, seconds: float) -> None:
+    """It is given up in about ten seconds, whatever was under way, on a fast board; a slow one has more time."""
+    port.seconds = seconds
+    link.write(0, bytes(1 << 16))
+    port.deaf, begin = True, clock.now
+    with pytest.raises(SilentError, match="nothing has answered on the line for"):
+        if what == "register":
+            link.read_registers(REGISTERS, 1)
+        elif what == "read":
+            link.read(0, 1 << 14)
+        elif what == "write":
+            link.write(0, bytes(1 << 16))
+        else:
+            link.digest(0, 1 << 14)
+    assert 10 <= clock.now - begin < (16 if seconds < 1e-5 else 130)
+    port.deaf = False
+    assert link.read(0, 4) == bytes(16)
+
+
+def test_a_board_that_becomes_slow(link: SerialLink, port: ModelPort) -> None:
+    """A hundred times, in the middle: some requests come twice, and nothing else happens."""
+    data = Random(1).randbytes(1 << 16)
+    link.write(0, data[: 1 << 15])
+    port.seconds *= 100
+    link.write(1 << 15, data[1 << 15 :])
+    assert link.read(0, 1 << 14) == data
+
+
+def test_who_else_may_answer(port: ModelPort, clock: Clock) -> None:
+    """Another version of the protocol, or something else that speaks in frames, is told at once."""
+    newer = Identity("a model", 0, 2, 1, 1 << 25, 20, protocol=2)
+    for words, message in ((newer.to_words(), "speaks version 2"), (range(12), "is no board of npukit")):
+        begin = clock.now
+        port.model.identity = tuple(words)
+        with pytest.raises(LinkError, match=message) as raised:
+            SerialLink(port, "the line").open()
+        assert not isinstance(raised.value, SilentError) and clock.now - begin < 1
+
+
+def test_answers_of_every_byte(link: SerialLink, port: ModelPort) -> None:
+    """The longest frames, all of whose bytes are escaped."""
+    for byte in (0x7D, 0x7E):
+        data = bytes([byte]) * 4096
+        link.write(0, data)
+        assert link.read(0, 1024) == data
+    assert link.repeated == 0 and framed(b"").count(0x7E) == 2
+
+
+def test_digests() -> None:
+    """Of the check that XZ files have, and of what the model says."""
+    assert digest(np.frombuffer(b"123456789", np.uint8)) == 0x995DC9BBDF1939FA
+    for size in (0, 1, 1000):
+        data = Random(size).randbytes(size)
+        assert digest(np.frombuffer(data, np.uint8)) == crc64(data)
