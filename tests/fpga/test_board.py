@@ -126,11 +126,11 @@ def converse(
     return answers, model
 
 
-@pytest.mark.parametrize("bus_bytes", [4, 8])
-def test_memory_and_registers(bus_bytes: int) -> None:
-    rng = random.Random(bus_bytes)
+def test_memory_and_registers() -> None:
+    """With a bus of two words; one of one word is what the boards have, see `tests/board_sim`."""
+    rng = random.Random(8)
     words = [rng.getrandbits(32) for _ in range(5)]
-    config = replace(CONFIG, bus_bytes=bus_bytes)
+    config = replace(CONFIG, bus_bytes=8)
     answers, model = converse(
         config,
         [
@@ -146,11 +146,12 @@ def test_memory_and_registers(bus_bytes: int) -> None:
         ],
     )
     data = struct.pack("<5I", *words)
-    model_of_link = LinkModel((), {0x1004 + 4 * index: word for index, word in enumerate(words)}, session=SESSION)
+    identity = identity_of(config, CHIP, 60.0, 15_000_000, "a board")
+    held = {0x1004 + 4 * index: word for index, word in enumerate(words)}
+    model_of_link = LinkModel(identity.to_words(), held, session=SESSION)
     for byte in request(4, 8, SESSION, 0x1004, 5):
         model_of_link.hear(byte)
     (expected,) = model_of_link.answers
-    identity = identity_of(config, CHIP, 60.0, 15_000_000, "a board")
     assert answers == [
         (3, 0, b""),
         (2, 0, data),
@@ -178,7 +179,7 @@ def test_a_program(tmp_path) -> None:
     def register(sequence: int, name: str, *values: int) -> bytes:
         return write(sequence, REGISTERS + address_of(name), *values)
 
-    status = [read(10 + index, REGISTERS + address_of("STATUS"), 1) for index in range(25)]
+    status = [read(10 + index, REGISTERS + address_of("STATUS"), 1) for index in range(14)]
     answers, model = converse(
         CONFIG,
         [
