@@ -31,7 +31,7 @@ from npukit.compiler.pipeline import PASSES, Compilation, compile_model
 from npukit.compiler.text import describe
 from npukit.errors import UsageError
 from npukit.firmware.guide import sizes_text
-from npukit.firmware.kit import Kit, write_kit
+from npukit.firmware.kit import Kit, check_targets, write_kit
 from npukit.npufile import check_folder, write_artifact
 from npukit.profiling.annotate import annotate
 from npukit.profiling.text import offload_json, offload_text
@@ -84,6 +84,7 @@ def _run(options: argparse.Namespace) -> int:
     say_config(options, config)
     if options.emit == "c":
         check_folder(options.output)
+        check_targets(Path(options.output), _name(options))
     else:
         check_outputs(options, {"-o": options.output}, {"MODEL": options.model})
     start = perf_counter()
@@ -130,12 +131,16 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _name(options: argparse.Namespace) -> str:
+    """What the model is called in C, before that is made a name in C."""
+    return options.name or Path(options.model).stem
+
+
 def _emit_c(options: argparse.Namespace, result: Compilation) -> Kit:
     """Write C sources into the folder that `-o` names."""
     assert result.artifact is not None
-    name = options.name or Path(options.model).stem
     programs = {program.name: program for program in result.programs}
-    return write_kit(Path(options.output), name, result.artifact, programs, config_label(result.config))
+    return write_kit(Path(options.output), _name(options), result.artifact, programs, config_label(result.config))
 
 
 def _kit_json(kit: Kit) -> dict[str, Any]:

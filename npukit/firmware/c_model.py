@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-import numpy as np
-
 from npukit.firmware.boundary import Boundary, Port
 from npukit.firmware.c_convert import C_TYPES, HELPERS, Function, reader, writer
+from npukit.firmware.c_memory import image_bytes, placement
 from npukit.firmware.c_text import byte_array, comment, float_literal
 from npukit.firmware.errors import FirmwareError
+from npukit.firmware.mark import MARK
 from npukit.firmware.names import identifiers, model_identifier
+from npukit.isa.formats import NumberFormat
 from npukit.isa.place import Place
-from npukit.isa.program import TensorInfo
 
 __all__ = ["CModel"]
 
@@ -21,6 +21,14 @@ _MOST_BYTES = 1 << 31
 """Of memory: the runtime counts with 32 bits."""
 _MOST_BUS = 64
 """Bytes of the widest bus, of which the accelerator fetches whole beats."""
+_CODE_ALIGNED = (
+    "#ifdef NPU_PROGRAM_IN_PLACE",
+    "#define CODE_ALIGNED NPU_ALIGNED(NPU_ALIGNMENT)",
+    "#else",
+    "#define CODE_ALIGNED",
+    "#endif",
+)
+"""Instructions that are copied may lie anywhere."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,7 @@ class CModel:
         """Text of the header."""
         name, macro, place = self.name, self._macro, self.place
         lines = [
-            f"/* The model {comment(self.name)}, compiled by npukit for {comment(self.config_label)}.",
+            f"/* {MARK}: the model {self.name}, compiled for {comment(self.config_label)}.",
             " *",
             " * npu.h says what the results mean.",
             " */",
@@ -151,6 +159,8 @@ class CModel:
         for port in seen:
             field = f"{self._macro}_{kind.upper()}_{self.fields[f'{kind} {port.name}'].upper()}"
             yield f"#define {field}_ELEMENTS {prod(port.shape)}u"
+            forms = (one for one in ports if one.name == port.name)
+            yield from placement(field, kind, forms, self._activation)
         qualifier = "const " if kind == "input" else ""
         yield f"struct {self.name}_{kind}s {{"
         for port in seen:
@@ -164,7 +174,7 @@ class CModel:
         writers, readers = self._functions
         used = {helper for function in (*writers, *readers) for helper in function.helpers}
         lines = [
-            f"/* The model {comment(name)}, compiled by npukit. */",
+            f"/* {MARK}: the model {name}. */",
             f'#include "{name}.h"',
             "",
             "static const struct npu_program program = {",
@@ -177,7 +187,7 @@ class CModel:
         ]
         if self.constants:
             lines += [*byte_array("constants", self.constants, "static", brief), ""]
-        lines += [*byte_array("code", self.code, "static NPU_ALIGNED(4096)", brief), ""]
+        lines += [*_CODE_ALIGNED, *byte_array("code", self.code, "static CODE_ALIGNED", brief), ""]
         for key, text in HELPERS.items():
             lines += [text, ""] if key in used else []
         for function in (*writers, *readers):
@@ -211,7 +221,7 @@ class CModel:
         for function, port in zip(writers, self.boundary.inputs, strict=True):
             start = f"model->memory + {port.tensor.address}"
             lines.append(f"    {function.name}({start}, inputs->{self.fields[f'input {port.name}']});")
-            lines.append(f"    NPU_CACHE_CLEAN({start}, {self._image_bytes(port.tensor)}u);")
+            lines.append(f"    NPU_CACHE_CLEAN({start}, {image_bytes(port, self._activation)}u);")
         lines += [
             "    return npu_start(model);",
             "}",
@@ -223,7 +233,7 @@ class CModel:
         ]
         for function, port in zip(readers, self.boundary.outputs, strict=True):
             start = f"model->memory + {port.tensor.address}"
-            lines.append(f"    NPU_CACHE_INVALIDATE({start}, {self._image_bytes(port.tensor)}u);")
+            lines.append(f"    NPU_CACHE_INVALIDATE({start}, {image_bytes(port, self._activation)}u);")
             lines.append(f"    {function.name}(outputs->{self.fields[f'output {port.name}']}, {start});")
         lines += [
             "    return NPU_OK;",
@@ -240,9 +250,9 @@ class CModel:
         ]
         return "\n".join(lines)
 
-    def _image_bytes(self, tensor: TensorInfo) -> int:
-        element = np.dtype(self.boundary.program.config.activation.storage)
-        return tensor.layout.elements * element.itemsize
+    @property
+    def _activation(self) -> NumberFormat:
+        return self.boundary.program.config.activation
 
 
 def _described(port: Port) -> str:

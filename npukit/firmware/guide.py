@@ -2,6 +2,7 @@
 
 from npukit.firmware.c_convert import C_TYPES
 from npukit.firmware.c_model import CModel
+from npukit.firmware.mark import MARK
 from npukit.firmware.sizes import Sizes
 
 __all__ = ["arguments", "example", "guide", "sizes_text"]
@@ -22,7 +23,9 @@ def example(model: CModel) -> str:
     name = model.name
     inputs, outputs = arguments(model, "input"), arguments(model, "output")
     lines = [
-        f"/* Runs {name} once, on inputs of zeros. Copy what you need: this file is written anew with the others. */",
+        f"/* {MARK}: runs {name} once, on inputs of zeros.",
+        " *",
+        " * Copy what you need to a file of another name: this one is written anew with the others. */",
         f'#include "{name}.h"',
         "",
         "/* where the processor finds the accelerator's registers */",
@@ -72,7 +75,8 @@ def guide(model: CModel, sizes: Sizes) -> str:
     """README.md of the folder."""
     name = model.name
     measured = "\n".join(f"- {line}" for line in sizes_text(model, sizes))
-    return f"""# {name}
+    return f"""<!-- {MARK} -->
+# {name}
 
 C sources that run one model on the accelerator with the configuration {model.config_label}
 (hash {model.boundary.program.config.hash:016x}). Written by `npukit compile --emit c`, which replaces them.
@@ -85,7 +89,8 @@ C sources that run one model on the accelerator with the configuration {model.co
 | `npu_registers.h` | offsets and bits of the registers |
 | `example.c` | a `main` that runs the model once |
 
-Compile `npu.c` and `{name}.c` as C99 into the firmware. No library is needed but the compiler's own.
+Compile `npu.c` and `{name}.c` as C99 into the firmware. They call no library, but a compiler may make calls of
+`memset` and `memcpy` out of their loops: compile with `-ffreestanding`, or have these two.
 
 ## Sizes
 
@@ -102,11 +107,12 @@ compiler: `-DNPU_PORT_HEADER='"my_port.h"'`.
 | `NPU_READ`, `NPU_WRITE` | registers are not in the processor's address space |
 | `NPU_BUS_ADDRESS` | the accelerator's bus has other addresses than the processor |
 | `NPU_CACHE_CLEAN`, `NPU_CACHE_INVALIDATE` | there is a data cache, and the accelerator does not look into it |
-| `NPU_BARRIER` | the compiler is not GCC or Clang |
+| `NPU_BARRIER`, `NPU_ALIGNED` | the compiler is not GCC or Clang |
 | `NPU_WAIT_FOR_INTERRUPT` | the accelerator's `irq` is connected; the handler calls `npu_handle_interrupt` |
 | `NPU_POLL`, `NPU_POLL_LIMIT` | something is to be done while polling, or another limit is wanted |
 | `NPU_PROGRAM_IN_PLACE` | the accelerator can read instructions from flash |
 
 The memory belongs to the accelerator from `{name}_start` to `{name}_finish`; the processor writes inputs and reads
-outputs there by these functions alone. npukit's documentation has more: docs/firmware.md.
+outputs there by these functions alone. Who wants to write inputs there by DMA, or in place, finds offsets and layouts
+in `{name}.h`, and starts with `npu_start`. npukit's documentation has more: docs/firmware.md.
 """

@@ -10,14 +10,20 @@ import onnx
 from npukit.files import final, staged
 from npukit.firmware.boundary import boundary_of
 from npukit.firmware.c_model import CModel
+from npukit.firmware.errors import FirmwareError
 from npukit.firmware.guide import example, guide
+from npukit.firmware.mark import MARK
+from npukit.firmware.names import model_identifier
 from npukit.firmware.register_header import register_header
 from npukit.firmware.sizes import Sizes, measure
 from npukit.isa.program import Program
 
-__all__ = ["Kit", "write_kit"]
+__all__ = ["Kit", "check_targets", "write_kit"]
 
 _RUNTIME = ("npu.c", "npu.h", "npu_port.h")
+_OTHERS = ("npu_registers.h", "example.c", "README.md")
+_LONGEST_LINE = 200
+"""Bytes of a file that are looked at."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +41,54 @@ class Kit:
     sizes: Sizes
 
 
+def check_targets(folder: Path, name: str) -> None:
+    """Refuse, before the work, what could not be written, or would replace what the kit has not made.
+
+    Args:
+        folder: where to; it need not exist.
+        name: the model's, as `write_kit` has it.
+
+    Raises:
+        FirmwareError: a name that is too long, or a file's place that is taken.
+    """
+    called = model_identifier(name)
+    for one in (*_RUNTIME, *_OTHERS, f"{called}.h", f"{called}.c"):
+        path = folder / one
+        way_out = "name another folder with -o, or move it away"
+        if path.is_dir():
+            raise FirmwareError(f"cannot write {path}: it is a folder; {way_out}")
+        try:
+            with path.open("rb") as file:
+                first = file.readline(_LONGEST_LINE)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise FirmwareError(f"cannot look into {path}: {error.strerror}; {way_out}") from None
+        if MARK.encode() not in first:
+            raise FirmwareError(
+                f"{path} is there, and not from npukit, as its first line would say ({MARK!r}); {way_out}"
+            )
+
+
 def write_kit(
     folder: Path, name: str, artifact: onnx.ModelProto, programs: Mapping[str, Program], config_label: str
 ) -> Kit:
-    """Write all that a model needs on a processor into a folder, or nothing.
+    """Write all that a model needs on a processor into a folder.
+
+    Nothing is written of a model that is refused. Files are put in their places one by one.
 
     Args:
-        folder: is made if need be; files of other names in it stay.
+        folder: is made if need be; files of other names, or not made by the kit, stay.
         name: the model's, from which those of files and functions are made.
         artifact: the compiled model.
         programs: its programs by the names of their nodes.
         config_label: what users call the configuration.
 
     Raises:
-        FirmwareError: a model that does not run on the accelerator alone.
+        FirmwareError: a model that does not run on the accelerator alone; what `check_targets` refuses.
         OutputError: when files cannot be written.
     """
+    check_targets(folder, name)
     model = CModel.of(boundary_of(artifact, programs), name, config_label)
     runtime = files("npukit.firmware") / "runtime"
     texts = {one: (runtime / one).read_text(encoding="utf-8") for one in _RUNTIME}

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterable
 
+from npukit.firmware.errors import FirmwareError
+from npukit.firmware.system_headers import SYSTEM_HEADERS
+
 __all__ = ["identifier", "identifiers", "model_identifier"]
 
 _RESERVED = frozenset(
@@ -17,14 +20,12 @@ _RESERVED = frozenset(
     """.split()
 )
 """Keywords of C and C++, and what compilers and headers define as macros."""
-_FILES = frozenset(
-    """
-    npu example
-    assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic
-    stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype
-    """.split()
-)
-"""Names of the runtime's files, and of C's headers, which a file of a model must not hide."""
+_FILES = frozenset({"npu", "example"})
+"""Names of the runtime's files."""
+_LONGEST = 100
+"""Characters of a model's name, which begins the names of its files and functions."""
+_SHOWN = 20
+"""Of them in a message."""
 
 
 def identifier(text: str) -> str:
@@ -36,9 +37,18 @@ def identifier(text: str) -> str:
 
 
 def model_identifier(text: str) -> str:
-    """A name for a model's files and functions, in lower case, that is none of the runtime's."""
+    """A name for a model's files and functions, in lower case, that is none of the runtime's or of a system's headers.
+
+    Raises:
+        FirmwareError: one that is too long for a file.
+    """
     name = identifier(text).lower()
-    return f"model_{name}" if name in _FILES or name.startswith("npu_") else name
+    if len(name) > _LONGEST:
+        raise FirmwareError(
+            f"the name {name[:_SHOWN]}... has {len(name)} characters; files and functions in C are called after it, "
+            f"which takes at most {_LONGEST}: give a shorter one with --name"
+        )
+    return f"model_{name}" if name in _FILES | SYSTEM_HEADERS or name.startswith("npu_") else name
 
 
 def identifiers(texts: Iterable[str]) -> dict[str, str]:

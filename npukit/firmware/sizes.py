@@ -51,8 +51,9 @@ def measure(texts: Mapping[str, str], sources: Sequence[str]) -> Sizes:
         with TemporaryDirectory(prefix="npukit-size-") as name:
             work = Path(name)
 
-            def run(*arguments: str) -> str:
-                code, output = run_command(arguments, work, limit=_SECONDS, scratch=work)
+            def run(*arguments: str | Path) -> str:
+                # here, and not there: the command may name programs and files relative to this folder
+                code, output = run_command([str(one) for one in arguments], limit=_SECONDS, scratch=work)
                 if code != 0:
                     raise ToolError(f"{Path(arguments[0]).name} failed: {' '.join(output.split())[:200]}")
                 return output
@@ -64,8 +65,8 @@ def measure(texts: Mapping[str, str], sources: Sequence[str]) -> Sizes:
                 (work / path).write_text(text, encoding="utf-8")
             objects = {}
             for source in sources:
-                run(compiler, *command[1:], *_FLAGS, source, "-o", f"{source}.o")
-                objects[source] = _section(run(size, f"{source}.o"))
+                run(compiler, *command[1:], *_FLAGS, work / source, "-o", work / f"{source}.o")
+                objects[source] = _section(run(size, work / f"{source}.o"))
         return Sizes(objects, f"{shlex.join([Path(compiler).name, *command[1:], *_FLAGS[:2]])}: {version}")
     except (ToolError, OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
         return Sizes({}, None, " ".join(str(error).split()))

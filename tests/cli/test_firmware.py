@@ -53,6 +53,13 @@ def test_sizes(npukit: Command, digits: Path, tmp_path: Path, monkeypatch: pytes
     arrays = value["constants_bytes"] + value["code_bytes"]
     assert arrays < value["objects"]["digits.c"]["text"] < arrays + 3000
 
+    (tmp_path / "mycc").symlink_to(shutil.which("gcc") or "")
+    (tmp_path / "extra.h").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CC", "./mycc -include extra.h")
+    value = npukit("compile", digits, "--emit", "c", "-o", folder, *CONFIG, "--json").json["firmware"]
+    assert value["measured_with"].startswith("mycc -include extra.h -std=c99 -Os"), value["not_measured"]
+
     monkeypatch.setenv("CC", "no-such-compiler")
     value = npukit("compile", digits, "--emit", "c", "-o", folder, *CONFIG, "--json").json["firmware"]
     assert (value["objects"], value["measured_with"]) == ({}, None)
@@ -76,13 +83,29 @@ def test_again_and_with_another_name(npukit: Command, digits: Path, tmp_path: Pa
 def test_a_refused_model_changes_nothing(npukit: Command, tmp_path: Path) -> None:
     folder = tmp_path / "kit"
     folder.mkdir()
-    (folder / "npu.c").write_text("as it was\n")
+    (folder / "npu.c").write_text("/* Made by npukit: as it was */\n")
     model = tmp_path / "floats.onnx"
     model.write_bytes(zoo.load("digits", "fp32"))
     result = npukit("compile", model, "--emit", "c", "-o", folder, "--quiet", *CONFIG)
     result.refused("nothing of the model runs on the accelerator", "Conv", "npukit check")
     assert [path.name for path in folder.iterdir()] == ["npu.c"]
-    assert (folder / "npu.c").read_text() == "as it was\n"
+    assert (folder / "npu.c").read_text() == "/* Made by npukit: as it was */\n"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_others_stay(npukit: Command, digits: Path, tmp_path: Path, name: str) -> None:
+    """Of the same name as one of the kit's; before the work, and whatever it is."""
+    folder = tmp_path / "kit"
+    folder.mkdir()
+    (folder / name).write_bytes(b"\xff mine\n/* Made by npukit */\n")
+    command = ("compile", digits, "--emit", "c", "-o", folder, "--quiet", *CONFIG)
+    npukit(*command).refused(f"{folder / name} is there, and not from npukit", "name another folder with -o")
+    assert [path.name for path in folder.iterdir()] == [name]
+    assert (folder / name).read_bytes().startswith(b"\xff mine")
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    npukit(*command).refused(f"cannot write {folder / name}: it is a folder")
+    assert [path.name for path in folder.iterdir()] == [name]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +117,7 @@ def test_a_refused_model_changes_nothing(npukit: Command, tmp_path: Path) -> Non
         (("--emit", "c", "-o", "{tmp}/digits.onnx/kit"), "not a folder"),
         (("--emit", "c"), "needs -o"),
         (("--emit", "c", "-o", "{tmp}/kit", "--name", ""), "not empty"),
+        (("--emit", "c", "-o", "{tmp}/kit", "--name", "x" * 300), "has 300 characters"),
     ],
 )
 def test_bad_arguments(npukit: Command, digits: Path, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -18,6 +18,7 @@ from npukit.compiler.pipeline import compile_model
 from npukit.driver.device import Device
 from npukit.driver.rtl_device import RtlDevice
 from npukit.isa.config import NpuConfig
+from npukit.isa.registers import REGISTERS
 from numpy.typing import NDArray
 
 from npukit.firmware.kit import Kit, write_kit
@@ -30,6 +31,7 @@ RESULTS = (
     OK, "NPU_BAD_IDENTITY", "NPU_BAD_VERSION", "NPU_BAD_CONFIGURATION", "NPU_BAD_ADDRESS", "NPU_STILL_BUSY",
     "NPU_NOT_STARTED", "NPU_TIMED_OUT", "NPU_STOPPED",
 )  # fmt: skip
+_REGISTERS = {one.offset: one.name for one in REGISTERS}
 LINE = 64
 PAGE = 4096
 PORT = """
@@ -42,12 +44,14 @@ extern void (*port_clean)(const void *memory, uint32_t bytes);
 extern void (*port_invalidate)(const void *memory, uint32_t bytes);
 extern void (*port_poll)(void);
 extern int (*port_wait)(void *npu);
+extern void (*port_barrier)(void);
 #define NPU_READ(npu, offset) ((void)(npu), port_read(offset))
 #define NPU_WRITE(npu, offset, value) ((void)(npu), port_write(offset, value))
 #define NPU_BUS_ADDRESS(npu, pointer) ((void)(npu), port_address(pointer))
 #define NPU_CACHE_CLEAN(memory, bytes) port_clean(memory, bytes)
 #define NPU_CACHE_INVALIDATE(memory, bytes) port_invalidate(memory, bytes)
 #define NPU_POLL(npu) ((void)(npu), port_poll())
+#define NPU_BARRIER() port_barrier()
 #ifdef PORT_INTERRUPT
 #define NPU_WAIT_FOR_INTERRUPT(npu) port_wait(npu)
 #endif
@@ -61,6 +65,7 @@ void (*port_clean)(const void *, uint32_t);
 void (*port_invalidate)(const void *, uint32_t);
 void (*port_poll)(void);
 int (*port_wait)(void *);
+void (*port_barrier)(void);
 """
 
 
@@ -98,6 +103,7 @@ class Host:
         npu: the library's struct npu.
         reads: registers read so far. interrupts: how often the hook has waited for one.
         origin: address of the device's memory on the bus; the model's lies `PAGE` bytes behind.
+        accesses: what was done to registers, as `write CONTROL`, and `barrier`, in order.
     """
 
     def __init__(
@@ -106,6 +112,7 @@ class Host:
     ) -> None:  # fmt: skip
         self.kit, self.device, self.origin = kit, device, origin
         self.reads = self.interrupts = self.polls = 0
+        self.accesses: list[str] = []
         self.changed: dict[int, int] = {}
         """What registers are read as instead of what they hold, by offset."""
         source = kit.files[0].parent
@@ -132,11 +139,12 @@ class Host:
         self.npu, self._model = _Npu(), (ctypes.c_uint64 * 8)()
         self._hooks = []
         self._set("port_read", ctypes.c_uint32, [ctypes.c_uint32], self._read)
-        self._set("port_write", None, [ctypes.c_uint32, ctypes.c_uint32], device.write_register)
+        self._set("port_write", None, [ctypes.c_uint32, ctypes.c_uint32], self._write)
         self.map(self.address)
         self._set("port_clean", None, [ctypes.c_void_p, ctypes.c_uint32], self._clean)
         self._set("port_invalidate", None, [ctypes.c_void_p, ctypes.c_uint32], self._invalidate)
         self._set("port_poll", None, [], self._poll)
+        self._set("port_barrier", None, [], lambda: self.accesses.append("barrier"))
         self._set("port_wait", ctypes.c_int, [ctypes.c_void_p], self._wait)
 
     def _set(self, name: str, result: type | None, arguments: list, function: Callable) -> None:
@@ -146,13 +154,19 @@ class Host:
 
     def map(self, address: Callable[[int], int]) -> None:
         """Let the bus have what the processor has at a pointer at another address."""
+        self._map = address
         self._set("port_address", ctypes.c_uint64, [ctypes.c_void_p], address)
 
     # ---- hooks
 
     def _read(self, offset: int) -> int:
         self.reads += 1
+        self.accesses.append(f"read {_REGISTERS[offset]}")
         return self.changed.get(offset, self.device.read_register(offset))
+
+    def _write(self, offset: int, value: int) -> None:
+        self.accesses.append(f"write {_REGISTERS[offset]}")
+        self.device.write_register(offset, value)
 
     def address(self, pointer: int) -> int:
         """Where the bus has what the processor has there."""
@@ -163,6 +177,10 @@ class Host:
         return first, min(-(-(pointer - self.start + size) // LINE) * LINE, self.memory.size)
 
     def _clean(self, pointer: int, size: int) -> None:
+        if not self.start <= pointer < self.start + self.memory.size:  # instructions in place
+            data = np.frombuffer(ctypes.string_at(pointer, size), np.uint8)
+            self.device.write_memory(self._map(pointer) - self.origin, data)
+            return
         first, end = self._lines(pointer, size)
         self.device.write_memory(PAGE + first, self.memory[first:end])
 
@@ -221,6 +239,10 @@ class Host:
         """`NAME_start`."""
         kept = {name: np.ascontiguousarray(value) for name, value in inputs.items()}
         return self.call(f"{self.kit.model.name}_start", self._model, self._arrays("input", kept))
+
+    def start_in_place(self) -> str:
+        """`npu_start`, of inputs that are in memory."""
+        return self.call("npu_start", self._model)
 
     def end(self) -> tuple[str, dict[str, NDArray]]:
         """`NAME_finish`, and the outputs, which are 77 where nothing has been written."""

@@ -1,5 +1,6 @@
 """What firmware is refused for, with the nodes and the way out, and that a refusal leaves nothing behind."""
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npukit import zoo
 from npukit.firmware.errors import FirmwareError
-from npukit.firmware.names import identifiers, model_identifier
+from npukit.firmware.names import identifier, identifiers, model_identifier
 from tests.firmware.emitted import FLAGS, compiler, emit
 from tests.firmware.test_host import OK, _values, agree, host_of, onnx_runtime
 from tests.graphs import Graph
@@ -132,9 +133,26 @@ def test_names_of_a_model_become_names_in_c(tmp_path: Path) -> None:
 def test_identifiers() -> None:
     assert identifiers(["x", "X", "x"]) == {"x": "x", "X": "X_2"}
     assert model_identifier("ResNet-50 v1.5") == "resnet_50_v1_5"
-    for taken in ("npu", "npu_port", "stdint", "string", "example", "NPU"):
+    for taken in ("npu", "npu_port", "stdint", "string", "example", "NPU", "features"):
         assert model_identifier(taken) == f"model_{taken.lower()}"
     assert model_identifier("50") == "model_50"
+    assert len(model_identifier("x" * 100)) == 100
+    with pytest.raises(
+        FirmwareError, match=r"xxx\.\.\. has 101 characters.* at most 100: give a shorter one with --name"
+    ):
+        model_identifier("x" * 101)
+
+
+def test_no_model_hides_a_header_of_the_system(tmp_path: Path) -> None:
+    """Of all that this machine's compiler reads for headers of C and POSIX. Those in subfolders are in no danger."""
+    headers = "assert ctype errno fenv inttypes math pthread setjmp signal stdint stdio stdlib string time unistd wchar"
+    source = tmp_path / "all.c"
+    source.write_text("".join(f"#include <{name}.h>\n" for name in headers.split()))
+    found = subprocess.run([compiler(), "-M", str(source)], check=True, capture_output=True, text=True).stdout
+    asked = [path for path in map(Path, found.split()) if path.suffix == ".h"]
+    names = {path.stem for path in asked if path.parent.name == "include"}
+    assert {"stdint", "features", "stddef"} <= names
+    assert [name for name in names if identifier(name).lower() == name and model_identifier(name) == name] == []
 
 
 def _symbols(tmp_path: Path, model: str | bytes | onnx.ModelProto, config: str) -> set[str]:
@@ -194,6 +212,40 @@ def test_the_headers_are_for_c_plus_plus_too(tmp_path: Path) -> None:
     folder = kit.files[0].parent
     command = [compiler(), "-x", "c++", "-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Werror", f"-I{folder}"]
     subprocess.run([*command, "-c", str(source), "-o", str(tmp_path / "main.o")], check=True)
+
+
+def _padded() -> onnx.ModelProto:
+    """An input with so much padding that a compiler would rather call memset."""
+    graph = Graph(seed=1)
+    graph.output(graph.conv(graph.input((1, 5, 64, 64), name="x"), 4, 1))
+    return graph.model()
+
+
+@pytest.mark.parametrize("level", ("-Os", "-O2", "-O3"))
+@pytest.mark.parametrize(("make", "config"), [(_padded, "int8-4x4"), (lambda: zoo.load("digits", "fp32"), "bf16-4x4")])
+def test_no_library(tmp_path: Path, level: str, make, config: str) -> None:
+    """Freestanding, the sources need nothing; soft floating point is the compiler's own."""
+    kit = emit(tmp_path / "kit", make(), PRESETS[config])
+    objects = []
+    for source in ("npu.c", "net.c"):
+        path = kit.files[0].parent / source
+        objects.append(str(tmp_path / f"{source}.o"))
+        subprocess.run([compiler(), *FLAGS, level, "-ffreestanding", "-c", str(path), "-o", objects[-1]], check=True)
+    subprocess.run(["ld", "-r", *objects, "-o", str(tmp_path / "all.o")], check=True)
+    found = subprocess.run(["nm", "-u", str(tmp_path / "all.o")], check=True, capture_output=True, text=True).stdout
+    assert set(found.split()) - {"U", "_GLOBAL_OFFSET_TABLE_"} == set()
+
+
+@pytest.mark.parametrize("in_place", (False, True))
+def test_instructions_are_aligned_where_it_matters(tmp_path: Path, in_place: bool) -> None:
+    kit = emit(tmp_path / "kit", zoo.load("digits"), INT8)
+    target = tmp_path / "net.o"
+    defined = ["-DNPU_PROGRAM_IN_PLACE"] if in_place else []
+    source = kit.files[0].parent / "net.c"
+    subprocess.run([compiler(), *FLAGS, *defined, "-c", str(source), "-o", str(target)], check=True)
+    table = subprocess.run(["objdump", "-h", str(target)], check=True, capture_output=True, text=True).stdout
+    alignment = max(1 << int(power) for power in re.findall(r"2\*\*(\d+)", table))
+    assert alignment == 4096 if in_place else alignment <= 64
 
 
 def test_a_default_of_an_input(tmp_path: Path) -> None:

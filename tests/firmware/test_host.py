@@ -172,15 +172,21 @@ def test_shapes(tmp_path: Path, make: Callable[[Graph], None], dtype: type) -> N
         agree(host, run(inputs), inputs)
 
 
-def test_sums_of_32_bits(tmp_path: Path) -> None:
-    """MatMulInteger's result leaves the accelerator as int32, in four bytes each."""
+def product_of_integers() -> onnx.ModelProto:
+    """A MatMulInteger."""
     weights = np.random.default_rng(3).integers(-128, 128, (13, 6)).astype(np.int8)
     node = helper.make_node("MatMulInteger", ["x", "w"], ["y"], name="product")
     graph = helper.make_graph(
         [node], "graph", [helper.make_tensor_value_info("x", TensorProto.INT8, [5, 13])],
         [helper.make_tensor_value_info("y", TensorProto.INT32, [5, 6])], [numpy_helper.from_array(weights, "w")],
     )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def test_sums_of_32_bits(tmp_path: Path) -> None:
+    """MatMulInteger's result leaves the accelerator as int32, in four bytes each."""
+    model = product_of_integers()
+    weights = numpy_helper.to_array(model.graph.initializer[0])
     host = host_of(tmp_path, model)
     assert host.init() == OK
     values = np.random.default_rng(4).integers(-128, 128, (5, 13)).astype(np.int8)
@@ -324,6 +330,19 @@ def test_error_and_what_follows(digits) -> None:
         agree(host, _wanted(), IMAGE)
 
 
+@pytest.mark.parametrize("interrupt", (False, True), ids=("polling", "interrupt"))
+def test_barriers(digits, interrupt: bool) -> None:
+    """STATUS is not read before a start, or a reset, has arrived; memory is read behind the end."""
+    host = digits(interrupt=interrupt)
+    assert host.init() == OK
+    agree(host, _wanted(), IMAGE)
+    writes = [index for index, access in enumerate(host.accesses) if access == "write CONTROL"]
+    assert len(writes) == 2
+    assert [host.accesses[index + 1] for index in writes] == ["barrier", "barrier"]
+    assert host.accesses[writes[1] - 1] == "barrier"
+    assert host.accesses[-2:] == ["read STATUS", "barrier"]
+
+
 def test_start_and_finish_apart(digits) -> None:
     host = digits()
     assert host.init() == OK
@@ -344,14 +363,23 @@ def test_attach_copies_nothing(digits) -> None:
     agree(host, _wanted(), IMAGE)
 
 
+def test_attach_to_what_only_the_processor_sees(digits) -> None:
+    """A boot loader that has copied constants and instructions may have left them in the processor's cache."""
+    host = digits()
+    assert host.init() == OK
+    host.memory[:] = host.device.read_memory(PAGE, host.memory.size)
+    host.device.write_memory(PAGE, np.random.default_rng(8).integers(0, 256, host.memory.size).astype(np.uint8))
+    assert host.init(attach=True) == OK
+    agree(host, _wanted(), IMAGE)
+
+
 def test_program_in_place(digits) -> None:
-    """Instructions where the linker has put them: here the device's memory has a copy of that page elsewhere."""
+    """Instructions where the linker has put them; the device sees them elsewhere, once the cache is clean."""
     host = digits(defines=["NPU_PROGRAM_IN_PLACE"])
     place = host.kit.model.place
     address = host.address
     code = host.kit.model.boundary.program.code
     elsewhere = 1 << 19
-    host.device.write_memory(elsewhere, np.frombuffer(code, np.uint8))
 
     def moved(pointer: int) -> int:
         inside = host.start <= pointer < host.start + place.end

@@ -1,3 +1,4 @@
+/* Made by npukit: runtime of the accelerator, described in npu.h. */
 #include "npu.h"
 
 static enum npu_result wait_until_idle(const struct npu *npu)
@@ -14,6 +15,13 @@ static void write_address(const struct npu *npu, uint32_t offset, uint64_t addre
 {
     NPU_WRITE(npu, offset, (uint32_t)(address & 0xFFFFFFFFu));
     NPU_WRITE(npu, offset + 4u, (uint32_t)(address >> 32));
+}
+
+/* The write has arrived before anything is read: STATUS, above all, says no sooner that a program or a reset ended. */
+static void write_control(const struct npu *npu, uint32_t value)
+{
+    NPU_WRITE(npu, NPU_CONTROL_OFFSET, value);
+    NPU_BARRIER();
 }
 
 enum npu_result npu_init(struct npu *npu, volatile void *registers)
@@ -34,7 +42,7 @@ enum npu_result npu_init(struct npu *npu, volatile void *registers)
 
 enum npu_result npu_reset(struct npu *npu)
 {
-    NPU_WRITE(npu, NPU_CONTROL_OFFSET, NPU_CONTROL_RESET_MASK);
+    write_control(npu, NPU_CONTROL_RESET_MASK);
     return wait_until_idle(npu);
 }
 
@@ -55,6 +63,7 @@ enum npu_result npu_attach(struct npu_model *model, struct npu *npu, const struc
     }
     /* From here on the processor writes inputs alone, so that no dirty line of its cache can fall on results. */
     NPU_CACHE_CLEAN(model->memory, program->limit);
+    NPU_CACHE_CLEAN(model->code, program->instructions * NPU_INSTRUCTION_BYTES);
     return NPU_OK;
 }
 
@@ -84,7 +93,7 @@ enum npu_result npu_start(const struct npu_model *model)
     npu->interrupted = 0;
     NPU_WRITE(npu, NPU_INTERRUPT_ENABLE_OFFSET, npu->interrupt_enable);
     NPU_BARRIER();
-    NPU_WRITE(npu, NPU_CONTROL_OFFSET, NPU_CONTROL_START_MASK);
+    write_control(npu, NPU_CONTROL_START_MASK);
     return NPU_OK;
 }
 

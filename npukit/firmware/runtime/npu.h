@@ -1,4 +1,7 @@
-/* Runtime of the accelerator: C99, without an operating system, without allocation, without a library.
+/* Made by npukit: runtime of the accelerator in C99, without an operating system, without allocation.
+ *
+ * It calls no library, but a compiler may make calls of memset and memcpy out of loops: compile with -ffreestanding, or
+ * have these two.
  *
  * npu_port.h has what a system may have to define. A device and what runs on it belong to one thread at a time.
  */
@@ -16,6 +19,9 @@ extern "C" {
 
 /* Memory for a model, and the address under which the bus finds it, are multiples of this. */
 #define NPU_ALIGNMENT 4096u
+
+/* An instruction has so many. */
+#define NPU_INSTRUCTION_BYTES 32u
 
 enum npu_result {
     NPU_OK = 0,

@@ -1,5 +1,7 @@
-/* What the runtime takes from the system around it. Each macro may be defined elsewhere: in a header of your own, which
- * is named to the compiler as -DNPU_PORT_HEADER='"my_port.h"', or on the command line. This file stays as it is.
+/* Made by npukit: what the runtime takes from the system around it.
+ *
+ * Each macro may be defined elsewhere: in a header of your own, which is named to the compiler as
+ * -DNPU_PORT_HEADER='"my_port.h"', or on the command line. This file stays as it is.
  *
  * `npu` is a const struct npu *, `memory` and `pointer` are const uint8_t *, addresses as the processor has them, and
  * `bytes` is a uint32_t. Caches' lines may be longer than what is named: all that are touched are meant.
@@ -67,7 +69,8 @@
 #define NPU_POLL(npu) ((void)(npu))
 #endif
 
-/* Lets constant arrays begin at a multiple of so many bytes. It matters with NPU_PROGRAM_IN_PLACE alone. */
+/* Lets an array begin at a multiple of so many bytes: memory for a model, and instructions that the accelerator reads
+ * where the linker has put them. */
 #ifndef NPU_ALIGNED
 #if defined(__GNUC__)
 #define NPU_ALIGNED(bytes) __attribute__((aligned(bytes)))
