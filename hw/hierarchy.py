@@ -23,7 +23,8 @@ _WIDTH = 120
 _MODULE = re.compile(r"^module (\\\S+)\n(.*?)^end\n", re.MULTILINE | re.DOTALL)
 """Of RTLIL: a module's name, and what is in it."""
 _CELL = re.compile(r"^  cell (\\\S+) ", re.MULTILINE)
-_ATTRIBUTE = re.compile(r"^ *attribute .*\n", re.MULTILINE)
+_ATTRIBUTE = re.compile(r"^ *attribute (?!\\init ).*\n", re.MULTILINE)
+"""What may differ in modules that are alike: all but the value after the configuration of an FPGA."""
 _VERILOG_MODULE = re.compile(r"^module .*?^endmodule\n", re.MULTILINE | re.DOTALL)
 _ESCAPED = re.compile(r"\\(\S+) ")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -59,8 +60,10 @@ def module_files(component: "wiring.Component", name: str) -> dict[str, str]:
     origins = {".".join(path): one for path, one in _origins(fragment, (name,))}
     merged, users = _merge(rtlil.convert(fragment, name, ports=ports, emit_src=False))
     modules = _without_escapes(_VERILOG_MODULE.findall(rtlil_verilog(merged, name, keep_names=False)))
-    heads = {_identifier(path): _head(origins.get(path), paths) for path, paths in users.items()}
-    files = {one: heads[one] + _wrapped(text) for one, text in sorted(modules.items())}
+    files = {
+        _module_name(text): _head(origins.get(path), users[path]) + _wrapped(text) for path, text in modules.items()
+    }
+    assert len(files) == len(modules), "two modules of one name"
     return {f"{one}.v": files[one] for one in sorted(files, key=lambda one: (one != name, one))}
 
 
@@ -107,13 +110,17 @@ def _identifier(name: str) -> str:
 
 
 def _without_escapes(modules: Iterable[str]) -> dict[str, str]:
-    """The modules by their names, with plain identifiers in place of escaped ones."""
+    """The modules by the names that they had, with plain identifiers in place of escaped ones."""
     texts = list(modules)
     words = [set(_WORD.findall(text)) for text in texts]
     places: dict[str, list[int]] = defaultdict(list)
     for index, text in enumerate(texts):
         for name in sorted(set(_ESCAPED.findall(text))):
             places[name].append(index)
+    names = [_module_name(text) for text in texts]
+    for name in names:
+        if name in places:
+            places[name] = list(range(len(texts)))  # all modules are in one space of names
     signals = _passed(texts)
     plain: dict[str, str] = {}
     for name, indices in places.items():
@@ -128,11 +135,12 @@ def _without_escapes(modules: Iterable[str]) -> dict[str, str]:
         plain[name] = free
         for index in indices:
             words[index].add(free)
-    found = {}
-    for text in texts:
-        text = _ESCAPED.sub(lambda match: plain[match[1]], text)
-        found[text.split("(", 1)[0].split()[1]] = text
-    return found
+    return {name: _ESCAPED.sub(lambda match: plain[match[1]], text) for name, text in zip(names, texts, strict=True)}
+
+
+def _module_name(text: str) -> str:
+    """As it is declared, without an escape."""
+    return text.split("(", 1)[0].split()[1].removeprefix("\\")
 
 
 def _passed(texts: Iterable[str]) -> dict[str, str]:

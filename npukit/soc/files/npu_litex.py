@@ -78,7 +78,7 @@ def add_npu(soc, name: str = "npu", origin: int | None = None) -> NPU:
         The module, which is the SoC's attribute of that name.
 
     Raises:
-        ValueError: a bus that LiteX cannot convert to what the accelerator has.
+        ValueError: a bus that LiteX cannot convert to what the accelerator has, or bursts that are too long for it.
     """
     if soc.bus.data_width != REGISTER_WIDTH:
         raise ValueError(
@@ -105,13 +105,22 @@ def add_npu(soc, name: str = "npu", origin: int | None = None) -> NPU:
 def _memory_master(npu: NPU, bus):
     """The memory port as the bus can take it.
 
-    LiteX's converter of AXI4 to a wider bus takes bursts for aligned to it, and the one to a narrower bus does not cut
-    a burst that gets too long; beat by beat, as AXI4-Lite, both are right.
+    LiteX's converter of AXI4 to a wider bus takes bursts for aligned to it; beat by beat, as AXI4-Lite, it is right.
+
+    Raises:
+        ValueError: a narrower bus on which bursts would be too long: LiteX's converter does not cut them, and the one
+            of AXI4-Lite loses writes.
     """
-    ratio = 8 * DESCRIPTION["bus_bytes"] / bus.data_width
-    if ratio >= 1 and DESCRIPTION["config"]["max_burst"] * ratio <= LONGEST_BURST:
-        return npu.memory
     memory = npu.memory
+    ratio, burst = memory.data_width / bus.data_width, DESCRIPTION["config"]["max_burst"]
+    if ratio >= 1 and burst * ratio > LONGEST_BURST:
+        raise ValueError(
+            f"bursts of {burst} beats of {memory.data_width} bits would have {int(burst * ratio)} beats on a bus of "
+            f"{bus.data_width} bits, where AXI4 has at most {LONGEST_BURST}: make the package with npukit verilog "
+            f"--package and --set max_burst={int(LONGEST_BURST / ratio)}"
+        )
+    if ratio >= 1:
+        return memory
     beats = axi.AXILiteInterface(data_width=memory.data_width, address_width=memory.address_width)
     npu.add_module(name="beats", module=axi.AXI2AXILite(memory, beats))
     return beats
