@@ -15,7 +15,7 @@ def test_registers_are_aligned_and_apart() -> None:
 
 def test_registers_are_described() -> None:
     for register in REGISTERS:
-        assert register.access in ("ro", "rw", "wo")
+        assert register.access in ("ro", "rw", "wo", "w1c")
         assert 0 <= register.reset < 1 << 32
         assert register.doc
         assert address_of(register.name) == register.offset
@@ -59,3 +59,14 @@ def test_error_causes_are_bits_of_one_register() -> None:
 def test_unknown_register() -> None:
     with pytest.raises(KeyError, match="SPEED"):
         address_of("SPEED")
+
+
+def test_what_a_write_leaves() -> None:
+    """Of a register with bits, these alone; ones that are written clear those of `w1c`."""
+    enable, status = (
+        next(one for one in REGISTERS if one.name == f"INTERRUPT_{name}") for name in ("ENABLE", "STATUS")
+    )
+    base = next(one for one in REGISTERS if one.name == "BASE_LOW")
+    assert [enable.written(1, value) for value in (0, 2, 0xFFFFFFFF)] == [0, 2, 3]
+    assert [status.written(3, value) for value in (0, 1, 2, 0xFFFFFFFF)] == [3, 2, 1, 0]
+    assert base.written(5, 0xFFFFF000) == 0xFFFFF000 and base.width == 32 and enable.width == status.width == 2
