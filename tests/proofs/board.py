@@ -144,7 +144,7 @@ def line(model: Model) -> None:
 
 def link(model: Model) -> None:
     """AXI4-Lite's contract, whatever comes on the line: what is asked for stays, and one access at a time."""
-    dut = model.block("link", HostLink, Identity("a board", 0, 0, 0, 0, _DIVISOR))
+    dut = model.block("link", HostLink, Identity("a board", 0, 0, 0, 1 << 25, _DIVISOR))
     bus = dut.bus
     m = model.m
     writes = Signal(2, name="halves")

@@ -9,7 +9,7 @@ from proofs.harness import Fault, Model, Proof
 __all__ = ["PROOFS"]
 
 _FIRST_COUNTER = address_of(f"{COUNTERS[0][0].upper()}_LOW")
-_WRITABLE = [one for one in REGISTERS if one.access == "rw"]
+_WRITABLE = [one for one in REGISTERS if one.access in ("rw", "w1c")]
 
 
 def _channel(model: Model, name: str, valid: Value, ready: Value, *signals: Value) -> None:
@@ -20,7 +20,8 @@ def _channel(model: Model, name: str, valid: Value, ready: Value, *signals: Valu
 
 
 def writes(model: Model) -> None:
-    """A register that may be written holds what was written, byte by byte, and nothing else changes one."""
+    """A register that may be written holds what was written, byte by byte, and nothing else changes one, but events,
+    which set their bits of INTERRUPT_STATUS."""
     dut = model.block("registers", RegisterFile, 0)
     bus = dut.bus
     _channel(model, "AW", bus.awvalid, bus.awready, bus.awaddr)
@@ -43,22 +44,31 @@ def writes(model: Model) -> None:
     allowed = ~dut.busy | resets
     model.claim("reset", dut.reset_core == resets)
     model.claim("start", dut.start == (access & is_control & data[ControlBit.START] & ~resets & ~dut.busy))
+    anytime = Cat(address == one.offset // 4 for one in REGISTERS if one.while_busy).any()
+    held: dict[str, Signal] = {}
     for one in _WRITABLE:
-        value = Signal(32, name=f"spec_{one.name.lower()}", init=one.reset)
-        with m.If(access & allowed & (address == one.offset // 4)):
+        value = held[one.name] = Signal(32, name=f"spec_{one.name.lower()}", init=one.reset)
+        mask = (1 << one.width) - 1
+        with m.If(access & (allowed | one.while_busy) & (address == one.offset // 4)):
             for byte in range(4):
+                before, written = value.word_select(byte, 8), data.word_select(byte, 8) & (mask >> 8 * byte & 0xFF)
                 with m.If(strobe[byte]):
-                    m.d.sync += value.word_select(byte, 8).eq(data.word_select(byte, 8))
+                    m.d.sync += before.eq(before & ~written if one.access == "w1c" else written)
+        if one.name == "INTERRUPT_STATUS":
+            for place, event in enumerate(dut.interrupt_events.as_value()):
+                with m.If(event):
+                    m.d.sync += value[place].eq(1)
         with m.If(dut.clear):
             m.d.sync += value.eq(one.reset)
         model.claim(f"{one.name} holds what was written", dut.value(one.name) == value)
+    model.claim("irq", dut.irq == (held["INTERRUPT_STATUS"] & held["INTERRUPT_ENABLE"]).any())
     model.claim("what has come", Cat(dut.write.has_address, dut.write.has_data) == Cat(has_address, has_data))
     model.claim("its address", ~has_address | (dut.write.word == address))
     model.claim("its data", ~has_data | (Cat(dut.write.data, dut.write.strobe) == Cat(data, strobe)))
     known = Cat(address == one.offset // 4 for one in REGISTERS).any()
     answer = Signal(2)
     with m.If(access):
-        m.d.sync += answer.eq(Mux(allowed & known, OKAY, SLAVE_ERROR))
+        m.d.sync += answer.eq(Mux((allowed & known) | anytime, OKAY, SLAVE_ERROR))
     responding = Signal()
     with m.If(bus.bvalid & bus.bready):
         m.d.sync += responding.eq(0)
@@ -111,13 +121,21 @@ PROOFS = (
     Proof(
         "register writes",
         "A write changes the bytes of its register that it names, and nothing else; while a program runs, "
-        "none but a reset does.",
+        "none but a reset does, and those to registers of interrupts, of which no event is lost.",
         writes,
         8,
         1,
         (
-            Fault("three bytes", _FILE, "for byte in range(4):", "for byte in range(3):"),
-            Fault("written while busy", _FILE, "with m.If(~self.busy | control.reset):", "with m.If(1):"),
+            Fault("three bytes", _FILE, "range(-(-register.width // 8))", "range(min(3, -(-register.width // 8)))"),
+            Fault("written while busy", _FILE, "(~self.busy | control.reset, [one", "(1, [one"),
+            Fault("no interrupts while busy", _FILE, "(1, [one", "(~self.busy, [one"),
+            Fault(
+                "an event that is lost",
+                _FILE,
+                "            with m.If(event):\n",
+                "            with m.If(event & ~now):\n",
+            ),
+            Fault("ones that are kept", _FILE, "mine & ~written if", "mine & written if"),
             Fault(
                 "starts though it resets",
                 _FILE,
