@@ -403,7 +403,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "hw/registers.py",
-        ("high_byte", "for byte in range(4):", "for byte in range(3):"),
+        ("high_byte", "range(-(-register.width // 8))", "range(min(3, -(-register.width // 8)))"),
         ("high_half", 'self.value(f"{name}_HIGH"))', 'self.value(f"{name}_HIGH")[:31])'),
     ),
     *_in(

@@ -232,6 +232,21 @@ def test_random_frames(seed: int | None) -> None:
         kind.run(kind.input(draw))
 
 
+def run_link(seed: str) -> None:
+    """Some of what each part of the board's end of the link is for, and random frames."""
+    draw = random.Random(seed)
+    frame = write(1, 0x100, draw.getrandbits(32), draw.getrandbits(32))
+    damaged = bytearray(frame)
+    damaged[16] ^= 4
+    groups = [
+        *(request(1, 0, SESSION), frame, frame, read(2, 0x100, 2), bytes(damaged), write(3, REFUSED - 4, 1, 2)),
+        *(request(3, 4, 5, 0x100, data=bytes(4)), frame.replace(b"\x7d", b"\x7d\x7d", 1), read(5, 0x100, 2)),
+    ]
+    held_to_the_model([spoken(one) for one in groups], draw.getrandbits(30), draw.choice([0.02, -0.02]))
+    kind = Link()
+    kind.run(kind.input(draw))
+
+
 @pytest.mark.parametrize("drift", [0.02, -0.02])
 def test_a_clock_that_is_off(drift: float) -> None:
     """By two in a hundred, through the longest frames."""

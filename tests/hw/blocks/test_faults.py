@@ -178,7 +178,9 @@ BLOCKS: dict[str, tuple[Callable[[str], Any], tuple[Fault, ...]]] = {
         test_registers.run_registers,
         (
             Fault("strobe of another byte", "hw.registers", "self.write.strobe[byte]", "self.write.strobe[0]"),
-            Fault("writes while busy", "hw.registers", "with m.If(~self.busy | control.reset):", "with m.If(1):"),
+            Fault("writes while busy", "hw.registers", "(~self.busy | control.reset, [one", "(1, [one"),
+            Fault("an event of another bit", "hw.registers", '"INTERRUPT_STATUS")[place]', '"INTERRUPT_STATUS")[0]'),
+            Fault("ones that are kept", "hw.registers", "mine & ~written if", "mine & written if"),
             Fault(
                 "starts with a reset",
                 "hw.registers",
@@ -189,14 +191,17 @@ BLOCKS: dict[str, tuple[Callable[[str], Any], tuple[Fault, ...]]] = {
             Fault("an answer does not wait", "hw.registers", "bus.bvalid & bus.bready", "bus.bvalid"),
         ),
     ),
-    "host bridge": (
-        test_board.run_bridge,
+    "host link": (
+        test_board.run_link,
         (
             Fault("samples at the edge", "fpga.uart", "self._divisor + self._divisor // 2 - 1", "self._divisor - 1"),
-            Fault("the next word's address", "fpga.uart", "address.eq(address + 4)", "address.eq(address + 8)"),
-            Fault("bytes of a word", "fpga.uart", "Cat(word[8:], fifo.r_data)", "Cat(fifo.r_data, word[:24])"),
-            Fault("forgets nothing", "fpga.uart", "idle != self._patience - 1)", "idle != self._patience - 2)"),
-            Fault("a refused write is not told", "fpga.uart", "failed.eq(failed | bus.bresp[1])", "failed.eq(failed)"),
+            Fault("the next word's address", "fpga.link", "request.address + 4)", "request.address + 8)"),
+            Fault("bytes of a word", "fpga.frames", "Cat(word[8:], byte)", "Cat(byte, word[:24])"),
+            Fault("any CRC", "fpga.frames", "(crc.value != CRC_RESIDUE)", "(crc.value == 0)"),
+            Fault("a WRITE twice", "fpga.link", "repeats & (written == request.sequence)", "0"),
+            Fault("any session", "fpga.link", "(request.session != session)", "0"),
+            Fault("escapes without end", "fpga.frames", "damaged.eq(damaged | escaped)", "damaged.eq(damaged)"),
+            Fault("a refused write is not told", "fpga.link", "Mux(bus.bresp[1], Status.REFUSED, status)", "status"),
         ),
     ),
     "memory arbiter": (

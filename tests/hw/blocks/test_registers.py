@@ -18,11 +18,19 @@ _LIMIT = 60
 """Cycles in which an access must be over: the delays alone take some 20."""
 
 
+ENABLE, STATUS = address_of("INTERRUPT_ENABLE"), address_of("INTERRUPT_STATUS")
+
+
+def reset_values() -> dict[int, int]:
+    """Of all registers that can be written."""
+    return {one.offset: one.reset for one in REGISTERS if one.access in ("rw", "w1c")}
+
+
 class Model:
     """What the registers hold."""
 
     def __init__(self, dut: RegisterFile, draw: random.Random) -> None:
-        self.values = {one.offset: one.reset for one in REGISTERS if one.access == "rw"}
+        self.values = reset_values()
         self.inputs = {
             one.offset: draw.getrandbits(32)
             for one in REGISTERS
@@ -38,11 +46,14 @@ class Model:
         if address == address_of("CONTROL") and strobe & 1:
             control = word & (1 << ControlBit.START | 1 << ControlBit.RESET)
         resets = bool(control >> ControlBit.RESET & 1)
-        if address not in self.access or (busy and not resets):
+        if address not in self.access or (busy and not resets and address not in (ENABLE, STATUS)):
             return SLAVE_ERROR, 0
-        if self.access[address] == "rw":
-            mask = sum(0xFF << 8 * byte for byte in range(4) if strobe >> byte & 1)
+        mask = sum(0xFF << 8 * byte for byte in range(4) if strobe >> byte & 1)
+        if address == STATUS:
+            self.values[STATUS] &= ~(word & mask)
+        elif address in self.values:
             self.values[address] = self.values[address] & ~mask | word & mask
+            self.values[ENABLE] &= 0b11
         return OKAY, 1 << ControlBit.RESET if resets else control
 
     def read(self, address: int) -> tuple[int, int]:
@@ -135,7 +146,14 @@ def run_registers(seed: str) -> None:
                     ctx.set(dut.clear, 1)
                     await step(ctx)
                     ctx.set(dut.clear, 0)
-                    model.values = {one.offset: one.reset for one in REGISTERS if one.access == "rw"}
+                    model.values = reset_values()
+                if draw.random() < 0.2:
+                    events = draw.randrange(4)
+                    ctx.set(dut.interrupt_events.as_value(), events)
+                    await step(ctx)
+                    ctx.set(dut.interrupt_events.as_value(), 0)
+                    model.values[STATUS] |= events
+                assert ctx.get(dut.irq) == bool(model.values[STATUS] & model.values[ENABLE])
             else:
                 await present(ctx, "ar", draw.choice([0, 0, 3]), araddr=address)
                 found = await answer(ctx, "r")
