@@ -6,6 +6,7 @@ Exit code 1 when an output is wrong, cycles are more than 1 % from the simulator
 import argparse
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -76,10 +77,10 @@ def damaged(preset: str, runs: int, seed: int) -> bool:
         for number in range(runs):
             try:
                 device = SerialDevice(made.config, server.path)
-                same, _ = digits.run(device, number)
+                with closing(device):
+                    same, _ = digits.run(device, number)
                 right, wrong = right + same, wrong + (not same)
                 repeated += device._link.repeated
-                device.close()
             except DeviceError as error:
                 refused += 1
                 print(f"  run {number}: {error}", flush=True)
