@@ -26,6 +26,8 @@ _OFFSETS = {register.offset for register in REGISTER_MAP}
 _LONGEST_POLL = 0.05
 _WRITE_SECONDS = 60.0
 """Seconds for which a line may take no bytes."""
+_SILENCE = 6.0
+"""Seconds that a board has to say who it is."""
 
 Progress = Callable[[str, int, int], None]
 """What is moved, bytes that are there, and all of them."""
@@ -93,10 +95,6 @@ def identify(name: str, baud: int | None = None) -> tuple[SerialLink, Identity]:
             link.close()
             raise
     raise AssertionError("no rates")
-
-
-_SILENCE = 6.0
-"""Seconds that a board has to say who it is."""
 
 
 def _name_of(config_hash: int) -> str:

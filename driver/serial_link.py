@@ -43,6 +43,8 @@ _PATIENCES = 10
 """How many times as long as an answer may take it may be silent, where that is more."""
 _GOOD = 32
 """Answers in a row without a repetition after which frames grow again."""
+_LONGEST_ANSWER = 2 * (8 + 4 * MAX_WORDS + 1 + CRC_BYTES)
+"""Bytes between two flags, all of them escaped."""
 
 
 class LinkError(DeviceError):
@@ -51,10 +53,6 @@ class LinkError(DeviceError):
 
 class SilentError(LinkError):
     """Nobody answers."""
-
-
-_LONGEST_ANSWER = 2 * (8 + 4 * MAX_WORDS + 1 + CRC_BYTES)
-"""Bytes between two flags, all of them escaped."""
 
 
 class _Damaged(Exception):

@@ -25,7 +25,7 @@ from npukit.isa.host_link import (
     Identity,
     Kind,
     Status,
-)  # fmt: skip
+)
 
 __all__ = ["HostLink"]
 
