@@ -40,6 +40,8 @@ from npukit.backend import NpukitBackend, NpukitRep
 EXPECTED = Path(__file__).with_name("onnx_suite.txt")
 FORMS = ("as it is", "with constants")
 FLOAT_ERROR = 2**-5
+BEYOND_BFLOAT16 = {"test_softmax_large_number": "its numbers, 10 000 to 10 003, are one number in bfloat16"}
+"""Cases that a bfloat16 machine must lose, with the reason; one that it passes is as wrong as another that it loses."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Outcome:
         error: why it does not pass; empty if it does. alone: the same of ONNX Runtime alone.
         nodes: that ran on the accelerator.
         refusal: why ONNX Runtime ran the whole model, or empty.
+        rounded: the accelerator ran a part of it in bfloat16.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Outcome:
     alone: str
     nodes: int
     refusal: str
+    rounded: bool = False
 
     @property
     def lost(self) -> bool:
@@ -168,8 +172,7 @@ class _Runner(BackendTest):
     def assert_similar_outputs(
         cls, ref_outputs: Sequence[Any], outputs: Sequence[Any], rtol: float, atol: float, model_dir: str | None = None
     ) -> None:
-        rep = _prepared()
-        if isinstance(rep, NpukitRep) and rep.offload and rep.offload.nodes and rep.floating:
+        if _rounds(_prepared()):
             largest = max((float(np.abs(one).max()) for one in ref_outputs if one.size), default=0.0)
             rtol, atol = 0.0, FLOAT_ERROR * largest
         super().assert_similar_outputs(ref_outputs, outputs, rtol, atol, model_dir)
@@ -192,6 +195,11 @@ def _prepared() -> BackendRep | None:
     return Watched.made.rep if isinstance(Watched.made, _ConstantsRep) else Watched.made
 
 
+def _rounds(rep: BackendRep | None) -> bool:
+    """The accelerator runs a part of it in bfloat16."""
+    return isinstance(rep, NpukitRep) and rep.offload is not None and rep.offload.nodes > 0 and rep.floating
+
+
 def _run(name: str, form: str, backend: type[Backend], options: Mapping[str, Any]) -> str:
     Watched.backend, Watched.options, Watched.form, Watched.made = backend, options, form, None
     result = _FirstError()
@@ -206,10 +214,11 @@ def run_case(name: str, form: str, config: str) -> Outcome:
     alone = _run(name, form, HostBackend, {})
     error = _run(name, form, NpukitBackend, {"config": config})
     nodes, refusal, rep = 0, "", _prepared()
+    rounded = _rounds(rep)
     if isinstance(rep, NpukitRep):
         nodes, refusal = rep.offload.nodes if rep.offload else 0, rep.refusal or ""
         rep.close()
-    return Outcome(name, form, error, alone, nodes, refusal)
+    return Outcome(name, form, error, alone, nodes, refusal, rounded)
 
 
 def run_cases(wanted: Sequence[tuple[str, str]], config: str, workers: int) -> Iterator[Outcome]:
@@ -231,8 +240,13 @@ def key_of(outcome: Outcome) -> str:
 
 def problems(outcomes: Sequence[Outcome], expected: Mapping[str, str]) -> list[str]:
     """What contradicts the list, or is lost."""
-    found = [f"{key_of(one)}: ONNX Runtime alone passes, and the kit: {one.error}" for one in outcomes if one.lost]
+    found = []
     for one in outcomes:
+        beyond = one.rounded and one.name in BEYOND_BFLOAT16
+        if one.lost and not beyond:
+            found.append(f"{key_of(one)}: ONNX Runtime alone passes, and the kit: {one.error}")
+        if beyond and not one.lost:
+            found.append(f"{key_of(one)}: passes, although {BEYOND_BFLOAT16[one.name]}")
         if one.error and not one.lost and key_of(one) not in expected:
             found.append(f"{key_of(one)}: not on the list: {one.error}")
         if not one.error and key_of(one) in expected:

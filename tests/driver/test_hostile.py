@@ -60,6 +60,9 @@ def test_a_busy_core_takes_no_writes_but_a_reset(device: RtlDevice) -> None:
     programmed = {one: device.read_register(one.offset) for one in before}
     assert programmed != before
     for register in REGISTERS:
+        if register.while_busy:
+            device.write_register(register.offset, programmed.get(register, 0))
+            continue
         with pytest.raises(DeviceError, match="the core is busy and takes none but a reset"):
             device.write_register(register.offset, 1)
         assert device.running

@@ -62,14 +62,15 @@ def test_values_after_reset() -> None:
 
 
 def test_access() -> None:
-    """Read-only registers keep their value, the others the last one written; a reset restores all."""
+    """Read-only registers keep their value, the others the last one written, in the bits that they have; a reset
+    restores all."""
     one = device()
     before = {register.name: one.read_register(register.offset) for register in REGISTERS}
     for register in REGISTERS:
         if register.access != "wo":
             one.write_register(register.offset, 0xFFFFFFFF)
     for register in REGISTERS:
-        expected = 0xFFFFFFFF if register.access == "rw" else before[register.name]
+        expected = (1 << register.width) - 1 if register.access == "rw" else before[register.name]
         assert one.read_register(register.offset) == expected, register.name
     one.write_register(address_of("CONTROL"), RESET)
     assert {register.name: one.read_register(register.offset) for register in REGISTERS} == before
