@@ -144,6 +144,7 @@ bitstream: $(STAMP) ## bitstreams and files for other systems, in build/: half a
 	$(BIN)/npukit synth --config ulx3s-int8-8x8 -o build/ulx3s-int8-8x8
 	$(BIN)/npukit synth --config ulx3s-int8-4x4 -o build/ulx3s-int8-4x4
 	$(BIN)/npukit synth --config ulx3s-bf16-4x4 -o build/ulx3s-bf16-4x4
+	$(BIN)/npukit synth --config icepi-zero-int8-4x4 -o build/icepi-zero-int8-4x4
 	$(BIN)/npukit synth --target axi --config int8-8x8 -o build/axi-int8-8x8
 
 docs: $(STAMP) ## write the generated documents anew

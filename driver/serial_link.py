@@ -39,8 +39,10 @@ _LEAST_WORDS = 4
 """Of a frame on a line that damages longer ones."""
 _BATCH = 16
 """Frames of a long transfer that are asked for together."""
-_PATIENCES = 10
-"""How many times as long as an answer may take it may be silent, where that is more."""
+_TRIES = 10
+"""A request is repeated at least so many times before a board is given up."""
+_QUIET = 0.1
+"""Seconds without a byte, doubled with each repetition, after which no more answers are expected to be under way."""
 _GOOD = 32
 """Answers in a row without a repetition after which frames grow again."""
 _LONGEST_ANSWER = 2 * (8 + 4 * MAX_WORDS + 1 + CRC_BYTES)
@@ -56,7 +58,15 @@ class SilentError(LinkError):
 
 
 class _Damaged(Exception):
-    """Frames did not get through, and shorter ones may."""
+    """Frames did not get through, and shorter ones may.
+
+    Attributes:
+        last: when there was an answer last.
+    """
+
+    def __init__(self, last: float) -> None:
+        super().__init__()
+        self.last = last
 
 
 class Port(Protocol):
@@ -89,8 +99,6 @@ class _Request:
     sequence: int = -1
     sent: float = 0.0
     """When it was sent last."""
-    begun: float = 0.0
-    """When it was sent first."""
     tries: int = 0
     under_way: int = 0
     """Bytes that were to be moved before its answer is there, when it was sent."""
@@ -106,8 +114,8 @@ class SerialLink:
     """Requests to a board, one session.
 
     Every request may be repeated: reads, and writes of memory, give the same again, and a WRITE that comes again with
-    the number of the one before it is not carried out twice; writes of registers go alone for that. A frame is made
-    shorter when frames are damaged, and longer again when they are not.
+    the number of the one before it is not carried out twice; writes of registers go alone for that. Frames are made
+    shorter when requests have to be repeated, and longer again when they have not.
 
     Attributes:
         identity: what the board says of itself, once `open` was called.
@@ -126,6 +134,8 @@ class SerialLink:
         """Of the frame that is coming."""
         self._words = self._batch_words = MAX_WORDS
         self._good = 0
+        self._heard = 0.0
+        """When the last byte came."""
         self._seconds_per_byte = _FIRST_GUESS
         self.repeated = 0
         self.was_reset = False
@@ -182,14 +192,16 @@ class SerialLink:
 
     def _in_batches(self, words: int, part: Callable[[int, int], _Request]) -> Iterator[list[Answer]]:
         """Answers of the parts of a transfer, made of their first word and the most words, in batches."""
-        done = 0
+        done, last = 0, None
         while done < words:
             size = self._batch_words = self._words
             starts = range(done, min(words, done + _BATCH * size), size)
             try:
-                answers = self._exchange([part(at, size) for at in starts], may_split=True)
-            except _Damaged:  # what has been moved of this batch is moved again
+                answers = self._exchange([part(at, size) for at in starts], may_split=True, last=last)
+            except _Damaged as damaged:  # what has been moved of this batch is moved again
+                last = damaged.last
                 continue
+            last = None
             done = min(words, starts[-1] + size)
             yield answers
 
@@ -209,9 +221,11 @@ class SerialLink:
         return int.from_bytes(answer.data, "little")
 
     def _exchange(
-        self, wanted: list[_Request], silence: float | None = None, *, may_refuse: bool = False, may_split: bool = False
-    ) -> list[Answer]:
-        """The answers of requests, sent in this order, several at a time.
+        self, wanted: list[_Request], silence: float | None = None, *, may_refuse: bool = False,
+        may_split: bool = False, last: float | None = None,
+    ) -> list[Answer]:  # fmt: skip
+        """The answers of requests, sent in this order, several at a time. `last`: when there was an answer, if the same
+        was tried before.
 
         Raises:
             LinkError: there is none within `silence` seconds, or the session has ended.
@@ -220,15 +234,16 @@ class SerialLink:
         """
         waiting, ahead = list(wanted), list[_Request]()
         silence = _SILENCE if silence is None else silence
-        last = monotonic()
+        last = monotonic() if last is None else last
+        damaged = False
         while waiting or ahead:
             room = _WRITES if waiting and all(one.kind is Kind.WRITE for one in (*waiting[:1], *ahead)) else ROOM
             while waiting and len(ahead) < room:
                 ahead.append(waiting.pop(0))
                 ahead[-1].sequence = self._next_sequence(ahead[-1].kind)
-                ahead[-1].begun = monotonic()
                 self._send(ahead[-1], ahead)
-            answers, damaged = self._receive()
+            answers, damaged_now = self._receive()
+            damaged |= damaged_now
             for answer in answers:
                 if answer.kind is None:
                     damaged = True
@@ -241,17 +256,34 @@ class SerialLink:
                 ahead.remove(match)
                 last = monotonic()
                 self._learn(match, last)
+            if not ahead:
+                continue
             now = monotonic()
-            if now - last > min(_LONGEST, max(silence, _PATIENCES * max(map(self._patience, ahead), default=0))):
+            limit = min(_LONGEST, max(silence, _TRIES * max(map(self._patience, ahead))))
+            if now - last > limit:
                 raise SilentError(
                     f"nothing has answered on {self._name} for {now - last:.0f} s: is the board on and flashed?"
                 )
-            if ahead and damaged:
+            if now > self._until(ahead, limit, damaged=damaged):
                 self._good, self._words = 0, max(_LEAST_WORDS, self._words // 2)
-                self._repeat(ahead, may_split)
-            elif ahead and now > ahead[0].sent + self._patience(ahead[0]) * 2 ** min(_BACK_OFF, ahead[0].tries - 1):
-                self._repeat(ahead, may_split)
+                if may_split and any(one.words + len(one.data) // 4 > self._words for one in ahead):
+                    self.repeated += len(ahead)
+                    raise _Damaged(last)
+                self._repeat(ahead)
+                damaged = False
         return [one.answer for one in wanted if one.answer is not None]
+
+    def _until(self, ahead: Sequence[_Request], limit: float, *, damaged: bool) -> float:
+        """When requests are repeated. Where something damaged has come, that is once the answers to all that was sent
+        must have passed, or none seems to come any more: what is repeated before only makes more answers, which may be
+        damaged as well, so that the line would be full of them for ever."""
+        backed_off = [2 ** min(_BACK_OFF, one.tries - 1) for one in ahead]
+        if damaged:
+            passed = max(one.sent + one.under_way * self._seconds_per_byte for one in ahead)
+            quiet = max(self._heard, *(one.sent for one in ahead)) + _QUIET * max(backed_off)
+            return min(passed, quiet)
+        waits = (min(limit / _TRIES, self._patience(one) * times) for one, times in zip(ahead, backed_off, strict=True))
+        return max(one.sent + wait for one, wait in zip(ahead, waits, strict=True))
 
     def _patience(self, one: _Request) -> float:
         """Seconds that an answer may take: four times what so many bytes took lately."""
@@ -259,10 +291,9 @@ class SerialLink:
 
     def _learn(self, one: _Request, now: float) -> None:
         """How fast the board is, and that a frame got through. Of a request that was repeated, nobody knows which one
-        the answer is to: the board may have become slower, or a frame was lost."""
-        taken = (now - one.begun) / one.under_way
-        if one.tries > 1:
-            taken = min(taken, 2 * self._seconds_per_byte)
+        the answer is to: the time since the last one is the least that it can have taken. Where the board has become
+        slower, it is a quarter of the true one on average, because the waits between repetitions double."""
+        taken = (now - one.sent) / one.under_way
         self._seconds_per_byte = max(taken, 0.9 * self._seconds_per_byte + 0.1 * taken)
         self._good += 1
         if self._good >= _GOOD:
@@ -273,10 +304,8 @@ class SerialLink:
         self._sequence[writes] = (self._sequence[writes] + 1) % 256
         return self._sequence[writes]
 
-    def _repeat(self, ahead: list[_Request], may_split: bool) -> None:
+    def _repeat(self, ahead: list[_Request]) -> None:
         self.repeated += len(ahead)
-        if may_split and any(one.words + len(one.data) // 4 > self._words for one in ahead):
-            raise _Damaged
         for count, one in enumerate(ahead, 1):
             self._send(one, ahead[:count])
 
@@ -296,6 +325,8 @@ class SerialLink:
             data = self._port.read(max(1, self._port.in_waiting))
         except (OSError, TypeError) as error:  # the latter where the descriptor is closed meanwhile
             raise self._gone(error) from None
+        if data:
+            self._heard = monotonic()
         found, damaged = [], False
         *whole, rest = (bytes(self._between) + data).split(bytes([FLAG]))
         self._between = bytearray(rest[-_LONGEST_ANSWER:])

@@ -23,5 +23,5 @@ ULX3S = Board(
     bf16_megahertz=40.0,
     leds=8,
     loader="ulx3s",
-    seeds={"ulx3s-int8-8x8": 3, "ulx3s-int8-4x4": 1, "ulx3s-bf16-4x4": 1},
+    seeds={"ulx3s-int8-8x8": 4, "ulx3s-int8-4x4": 1, "ulx3s-bf16-4x4": 1},
 )

@@ -1,7 +1,8 @@
 """The host's end of the link, against the protocol's model: numbers that wrap, boards that fall silent."""
 
 import struct
-from random import Random
+from collections.abc import Callable
+from random import Random, SystemRandom
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from npukit.driver.digest import digest
 from npukit.driver.serial_link import LinkError, SerialLink, SilentError
 from npukit.isa.host_link import REGISTERS, Identity
 
+from tests.board_sim.served import FaultyLine
 from tests.fpga.link_model import LinkModel, crc64, framed
 
 IDENTITY = Identity("a model", 0x1234, 2, 60_000_000, 1 << 25, 20)
@@ -26,19 +28,28 @@ class Clock:
 
 
 class ModelPort:
-    """A line to the model, at so many seconds for a byte; `deaf` is a board that is switched off."""
+    """A line to the model, at so many seconds for a byte.
+
+    Attributes:
+        deaf: the board is switched off. most: bytes that come at once.
+        to_board, to_host: what the line makes of bytes.
+    """
 
     def __init__(self, model: LinkModel, clock: Clock, seconds: float = 4e-6) -> None:
         self.model, self.clock, self.seconds = model, clock, seconds
         self.waiting = b""
         self.deaf = False
         self.heard = 0
+        self.most = 1 << 16
+        self.to_board: Callable[[bytes], bytes] = bytes
+        self.to_host: Callable[[bytes], bytes] = bytes
 
     @property
     def in_waiting(self) -> int:
         return len(self.waiting)
 
     def read(self, size: int = 1) -> bytes:
+        size = min(size, self.most)
         data, self.waiting = self.waiting[:size], self.waiting[size:]
         self.clock.now += len(data) * self.seconds or 0.005
         return data
@@ -46,10 +57,10 @@ class ModelPort:
     def write(self, data: bytes) -> int:
         self.clock.now += len(data) * self.seconds
         if not self.deaf:
-            for byte in data:
+            for byte in self.to_board(data):
                 self.model.hear(byte)
             self.heard += len(data)
-            self.waiting += b"".join(self.model.answers)
+            self.waiting += self.to_host(b"".join(self.model.answers))
             self.model.answers.clear()
         return len(data)
 
@@ -116,6 +127,21 @@ def test_a_board_that_becomes_slow(link: SerialLink, port: ModelPort) -> None:
     port.seconds *= 100
     link.write(1 << 15, data[1 << 15 :])
     assert link.read(0, 1 << 14) == data
+
+
+@pytest.mark.parametrize("seed", [1, None], ids=["fixed", "fresh"])
+def test_a_line_that_damages_bytes_is_not_filled_with_repetitions(
+    link: SerialLink, port: ModelPort, seed: int | None
+) -> None:
+    """A board whose answers take their time: what is repeated meanwhile is answered as well, and may be damaged."""
+    drawn = SystemRandom().randrange(10**6) if seed is None else seed
+    print("seed", drawn)
+    data = Random(drawn).randbytes(1 << 13)
+    port.to_board, port.to_host = (FaultyLine(Random(drawn + one), 0.01) for one in range(2))
+    port.most, port.seconds = 8, 1e-3
+    link.write(0, data)
+    assert link.read(0, 1 << 11) == data
+    assert 100 < link.repeated < 3 * (2 * len(data) // 16)
 
 
 def test_who_else_may_answer(port: ModelPort, clock: Clock) -> None:
