@@ -109,7 +109,7 @@ def report(compiled: Any, megahertz: float | None = None) -> "Report":
 
     Args:
         compiled: of `compile`, or of `torch.compile` with the backend npukit, which has been called.
-        megahertz: the clock to assume; by default that of the ULX3S with such an array.
+        megahertz: the clock to assume; by default the SDRAM's, the configuration's board's, or the ULX3S's.
 
     Raises:
         UsageError: it is something else, or not compiled yet.

@@ -18,6 +18,7 @@ from npukit.npufile import check_apart, check_writable
 from npukit.sim.dram import AnyDram, DramModel, SdramDram
 
 __all__ = [
+    "add_clock",
     "add_config",
     "add_dram",
     "add_limits",
@@ -224,6 +225,15 @@ def add_dram(parser: argparse.ArgumentParser) -> None:
         help="reference: cycles from an address to its data (default: 100)",
     )  # fmt: skip
     group.add_argument("--dram-megahertz", type=float, metavar="M", help="sdram: its clock (default: the board's)")
+
+
+def add_clock(parser: argparse.ArgumentParser) -> None:
+    """`--clock`."""
+    parser.add_argument(
+        "--clock", type=float, metavar="MHZ",
+        help="at which cycles are told as milliseconds (default: the SDRAM's, the configuration's board's, or the "
+        "ULX3S's)",
+    )  # fmt: skip
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:

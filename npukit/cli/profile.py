@@ -8,16 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from npukit.cli.common import add_model, dram_json, model_files, print_json, say
+from npukit.cli.common import add_clock, add_model, dram_json, model_files, print_json, say
 from npukit.cli.timing_session import add_session_options, timing_session
 from npukit.errors import UsageError
 from npukit.isa.instructions import ENGINES
 from npukit.isa.program import Program
 from npukit.npufile import check_apart, check_folder, write_bytes
+from npukit.profiling.clock import Clock, clock_of
 from npukit.profiling.layers import LayerProfile, Profile, timing_profile
 from npukit.profiling.occupancy import occupancy
 from npukit.profiling.roofline import ceiling, roofline_svg
-from npukit.profiling.text import layer_table, shape_text
+from npukit.profiling.text import layer_table, shape_text, thousands
 from npukit.profiling.trace import perfetto_trace
 from npukit.sim.dram import AnyDram
 from npukit.sim.timing import Schedule
@@ -38,6 +39,7 @@ def add_parsers(commands) -> None:
     add_model(parser, "ONNX model, compiled model, or program")
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder to write to")
     add_session_options(parser)
+    add_clock(parser)
     parser.set_defaults(run=_run)
 
 
@@ -53,7 +55,8 @@ def _run(options: argparse.Namespace) -> int:
     schedules = session.schedules()
     runs = [(program, schedules[name]) for name, program in session.programs.items()]
     profile = timing_profile(config, runs, session.dram)
-    summary = _summary(options.model, profile, runs, session.dram)
+    clock = clock_of(config, options.clock, session.dram)
+    summary = _summary(options.model, profile, runs, session.dram, clock)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -73,6 +76,7 @@ def _run(options: argparse.Namespace) -> int:
         print_json(summary)
     else:
         print(layer_table(profile))
+        say(options, f"{thousands(profile.cycles)} cycles, {clock.text(profile.cycles)}")
     return 0
 
 
@@ -99,8 +103,9 @@ def _table(layers: list[LayerProfile], runs: list[tuple[Program, Schedule]], dra
     text = io.StringIO()
     waits = [row for run in runs for row in _waits(run)]
     causes = [name for name in _no_waits() if name != "matrix_dram_wait"]
-    names = ["node", "operator", "inputs", "output", "macs", "cycles", "utilization", "bound", "array_cycles"]
-    names += ["vector_cycles", "dram_cycles", "read_bytes", "write_bytes", "ceiling_macs_per_cycle", *causes]
+    names = ["node", "operator", "inputs", "output", "macs", "cycles", "elapsed_cycles", "utilization", "bound"]
+    names += ["array_cycles", "vector_cycles", "dram_cycles", "read_bytes", "write_bytes", "ceiling_macs_per_cycle"]
+    names += causes
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
     config = runs[0][0].config
@@ -108,8 +113,8 @@ def _table(layers: list[LayerProfile], runs: list[tuple[Program, Schedule]], dra
         writer.writerow(
             [
                 layer.node, layer.op, " ".join(map(shape_text, layer.inputs)), shape_text(layer.output), layer.macs,
-                layer.cycles, f"{layer.utilization:.4f}", layer.bound, layer.array, layer.vector, layer.dram,
-                layer.read_bytes, layer.write_bytes,
+                layer.cycles, layer.elapsed, f"{layer.utilization:.4f}", layer.bound,
+                layer.array, layer.vector, layer.dram, layer.read_bytes, layer.write_bytes,
                 f"{ceiling(config, layer.macs, layer.read_bytes, layer.write_bytes, dram):.1f}" if layer.macs else "",
                 *(wait[name] for name in causes),
             ]
@@ -117,7 +122,9 @@ def _table(layers: list[LayerProfile], runs: list[tuple[Program, Schedule]], dra
     return text.getvalue()
 
 
-def _summary(model: str, profile: Profile, runs: list[tuple[Program, Schedule]], dram: AnyDram) -> dict[str, Any]:
+def _summary(
+    model: str, profile: Profile, runs: list[tuple[Program, Schedule]], dram: AnyDram, clock: Clock
+) -> dict[str, Any]:
     config = profile.config
     peaks: dict[str, int] = {}
     for program, schedule in runs:
@@ -131,6 +138,7 @@ def _summary(model: str, profile: Profile, runs: list[tuple[Program, Schedule]],
         "model": model,
         "config": config.to_dict(),
         "cycles": profile.cycles,
+        "clock": clock.to_json(profile.cycles),
         "macs": profile.macs,
         "utilization": profile.utilization,
         "peaks": {"array_macs_per_cycle": config.array**2, "vector_macs_per_cycle": vector},

@@ -5,6 +5,7 @@ import resource
 from dataclasses import asdict
 
 from npukit.cli.common import (
+    add_clock,
     add_config,
     add_dram,
     add_limits,
@@ -34,6 +35,7 @@ from npukit.errors import UsageError
 from npukit.loaded import FALLBACKS
 from npukit.npufile import read_model
 from npukit.npzfile import read_arrays, write_arrays
+from npukit.profiling.clock import Clock, clock_of
 from npukit.profiling.text import boundary_text, layer_table, offload_json, offload_text, thousands
 from npukit.sample_inputs import random_inputs
 from npukit.serial_line import board_behind
@@ -71,6 +73,7 @@ def add_parsers(commands) -> None:
     add_shapes(parser)
     add_partition(parser, FALLBACKS)
     add_dram(parser)
+    add_clock(parser)
     add_limits(parser)
     add_config(parser)
     add_output(parser)
@@ -135,6 +138,7 @@ def _run(options: argparse.Namespace) -> int:
         options, next(iter(compiled.values())).config if compiled else None if board is None else board.config
     )
     dram = dram_of(options, config) if board is None else board.dram
+    clock_of(config, options.clock, dram)  # which refuses one before any work
     say_config(options, config)
     _check_reference(options, bool(compiled))
     reference = read_model(options.reference, shapes_of(options)) if options.reference else None
@@ -194,6 +198,7 @@ def _json(options: argparse.Namespace, session: Session, comparison: Comparison 
         "memory": dram_json(session.dram),
         "seed": seed,
         "cycles": profile.cycles,
+        "clock": _clock(options, session).to_json(profile.cycles),
         "macs": profile.macs,
         "utilization": profile.utilization,
         "seconds": profile.seconds,
@@ -207,8 +212,12 @@ def _json(options: argparse.Namespace, session: Session, comparison: Comparison 
     return result
 
 
+def _clock(options: argparse.Namespace, session: Session) -> Clock:
+    return clock_of(session.config, options.clock, session.dram)
+
+
 def _print(options: argparse.Namespace, session: Session, comparison: Comparison | None) -> None:
-    profile = session.profile
+    profile, clock = session.profile, _clock(options, session)
     print(offload_text(session.offload))
     if profile.layers:
         print(layer_table(profile))
@@ -219,6 +228,8 @@ def _print(options: argparse.Namespace, session: Session, comparison: Comparison
         f"{'on the board' if options.device.startswith('serial:') else 'simulated'} in "
         f"{profile.seconds['simulate']:.2f} s",
     )
+    if profile.cycles:
+        say(options, clock.text(profile.cycles))
     if session.offload.fallback and session.programs:
         say(options, boundary_text(profile))
     if comparison is not None:

@@ -26,13 +26,14 @@ def explain(
     lines = [
         f"{node.op} {node.name}: {_shapes(node)}, {node.macs} MACs",
         f"cycles: {layer.cycles} in the foreground, of {schedule.cycles} in all; {engines}",
+        f"at work, beside other layers or not, for {layer.elapsed} cycles",
         f"bound by: {layer.bound}" + _BOUND.get(layer.bound, ""),
         "instructions: " + ", ".join(f"{count} {name}" for name, count in sorted(kinds.items())),
     ]
     if layer.macs and layer.cycles:
         most = ceiling(config, layer.macs, layer.read_bytes, layer.write_bytes, dram)
         lines.insert(
-            2,
+            3,
             f"utilisation: {100 * layer.utilization:.1f} % of {config.array**2} MACs a cycle; with its DRAM traffic at "
             f"most {100 * most / config.array**2:.1f} %",
         )

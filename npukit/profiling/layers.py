@@ -14,7 +14,7 @@ from npukit.isa.program import Program
 from npukit.sim.dram import AnyDram, DramModel
 from npukit.sim.timing import Schedule, least_cycles
 
-__all__ = ["LayerProfile", "Profile", "layer_profiles", "timing_profile"]
+__all__ = ["LayerProfile", "Profile", "layer_profiles", "peak_macs", "timing_profile"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,11 @@ class LayerProfile:
     Layers overlap. A cycle belongs to the layer whose MATRIX instruction is at work in it, if there is one, otherwise
     to that of VECTOR's, of STORE's, of LOAD's; if nothing is at work, to the layer that is next to begin something. So
     `cycles` add up to the program's, and a layer that hides behind another one has few.
+
+    `elapsed` are the cycles in which an instruction of this layer was at work, whoever else was: what overlaps counts
+    for several layers, so that these do not add up, and a layer moves and multiplies no more in them than the machine
+    can. `utilization` is of the array's MACs in `cycles`, or in those in which the layer's MATRIX or VECTOR
+    instructions were at work, where these are more, as they are for a layer that hides behind another one.
 
     `array`, `vector`, `dram` are the cycles for which the array streams, VECTOR streams and the bus moves data of this
     layer; `bound` names the largest, `fill` when none covers half of the cycles, and `hidden` when `cycles` are less
@@ -36,6 +41,7 @@ class LayerProfile:
     output: tuple[int, ...]
     macs: int
     cycles: int
+    elapsed: int
     utilization: float
     bound: str
     array: int
@@ -67,6 +73,11 @@ class Profile:
     def utilization(self) -> float:
         """Useful MACs / (array size * cycles)."""
         return self.macs / (self.config.array**2 * self.cycles) if self.cycles else 0.0
+
+
+def peak_macs(config: NpuConfig, *, on_array: bool) -> int:
+    """The most MACs a cycle: the array's; or, of a layer that VECTOR computes, VECTOR's, if it has more."""
+    return config.array**2 if on_array else max(config.array**2, config.array * config.vector_taps)
 
 
 def _work(program: Program, indices: Iterable[int], dram: AnyDram) -> tuple[int, int, int, int, int]:
@@ -130,6 +141,14 @@ def owners(program: Program, starts: NDArray[np.int64], ends: NDArray[np.int64],
     return np.bincount(owner, weights=np.diff(edges), minlength=count).astype(np.int64)
 
 
+def _union(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+    """Cycles that are in one of the spans from a start to an end, both included."""
+    order = np.argsort(starts)
+    starts, reached = starts[order], np.maximum.accumulate(ends[order] + 1)
+    before = np.concatenate([starts[:1], reached[:-1]])
+    return int((reached - np.maximum(starts, before)).clip(0).sum())
+
+
 def layer_profiles(
     program: Program, events: dict[str, NDArray[np.int64]] | None, cycles: int, dram: AnyDram | None = None
 ) -> Iterable[LayerProfile]:
@@ -143,15 +162,20 @@ def layer_profiles(
     else:
         spent_by = owners(program, events["start"], events["end"], cycles)
     for node, spent in zip(program.nodes, spent_by.tolist(), strict=True):
-        array, vector, moved, read, written = _work(program, node.indices(), dram or DramModel())
+        indices = list(node.indices())
+        elapsed = busy = spent
+        if events is not None:
+            computing = [one for one in indices if isinstance(program.instructions[one], Matrix | Vector)]
+            elapsed, busy = (_union(events["start"][some], events["end"][some]) for some in (indices, computing))
+        array, vector, moved, read, written = _work(program, indices, dram or DramModel())
         work = {"array": array, "vector": vector, "dram": moved}
         bound = max(work, key=lambda name: work[name])
         if 2 * spent < work[bound]:
             bound = "hidden"
         elif 2 * work[bound] < spent:
             bound = "fill"
-        peak = program.config.array**2 * spent
+        peak = peak_macs(program.config, on_array=array > 0) * max(spent, busy)
         yield LayerProfile(
-            node.name, node.op, node.inputs, node.output, node.macs, spent,
-            node.macs / peak if spent else 0.0, bound, array, vector, moved, read, written,
+            node.name, node.op, node.inputs, node.output, node.macs, spent, elapsed,
+            node.macs / peak if peak else 0.0, bound, array, vector, moved, read, written,
         )  # fmt: skip

@@ -22,12 +22,15 @@ def ceiling(config: NpuConfig, macs: int, read_bytes: int, write_bytes: int, dra
 
 
 def roofline_svg(config: NpuConfig, layers: Sequence[LayerProfile], dram: AnyDram | None = None) -> str:
-    """MACs a cycle over MACs a byte of the busier DRAM channel, both logarithmic; layers without MACs are left out."""
+    """MACs a cycle over MACs a byte of the busier DRAM channel, both logarithmic; layers without MACs are left out.
+
+    The cycles are those in which the layer was at work, beside others or not, so that no point lies above the roof.
+    """
     dram = dram or DramModel()
     rate = dram.bytes_per_cycle(config)
-    shown = [layer for layer in layers if layer.macs and layer.cycles]
+    shown = [layer for layer in layers if layer.macs and layer.elapsed]
     points = [
-        (layer.macs / max(1, dram.traffic(layer.read_bytes, layer.write_bytes)), layer.macs / layer.cycles, layer.node)
+        (layer.macs / max(1, dram.traffic(layer.read_bytes, layer.write_bytes)), layer.macs / layer.elapsed, layer.node)
         for layer in shown
     ]
     peak = config.array**2

@@ -5,8 +5,7 @@ from typing import Any
 
 from npukit.compiler.frontends.onnx.offload import Offload
 from npukit.errors import UsageError
-from npukit.fpga.boards import BOARDS
-from npukit.isa.config import NpuConfig
+from npukit.profiling.clock import clock_of
 from npukit.profiling.layers import Profile
 from npukit.profiling.text import layer_table, offload_json, offload_text, thousands
 from npukit.pytorch.backend import graphs_of
@@ -16,9 +15,6 @@ from npukit.pytorch.quantised import CompiledQuantised
 from npukit.session import Session
 
 __all__ = ["Report", "report"]
-
-_BOARD = "ulx3s"
-"""Whose clock is assumed."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,7 @@ def report(compiled: Any, megahertz: float | None = None) -> Report:
 
     Args:
         compiled: of `npukit.compile`, or of `torch.compile` with the backend npukit, which has been called.
-        megahertz: the clock to assume; by default that of the ULX3S with such an array.
+        megahertz: the clock to assume; by default the SDRAM's, the configuration's board's, or the ULX3S's.
 
     Raises:
         UsageError: it is something else, or not compiled yet.
@@ -110,21 +106,13 @@ def report(compiled: Any, megahertz: float | None = None) -> Report:
             'options={"config": NAME}'
         )
     sessions = [session for graph in graphs for session in graph.sessions]
-    return Report(
-        _together(graphs), profile_of(config, sessions), len(graphs), len(sessions), _clock(config, megahertz)
-    )
+    clock = clock_of(config, megahertz, sessions[0].dram if sessions else None)
+    return Report(_together(graphs), profile_of(config, sessions), len(graphs), len(sessions), clock.megahertz)
 
 
 def _of_session(session: Session, megahertz: float | None) -> Report:
-    config = session.config
-    return Report(session.offload, profile_of(config, [session]), 1, len(session.programs), _clock(config, megahertz))
-
-
-def _clock(config: NpuConfig, megahertz: float | None) -> float:
-    clock = BOARDS[_BOARD].clocked_for(config).megahertz if megahertz is None else megahertz
-    if not clock > 0:
-        raise UsageError(f"megahertz must be above 0, not {megahertz}")
-    return clock
+    profile, clock = profile_of(session.config, [session]), clock_of(session.config, megahertz, session.dram)
+    return Report(session.offload, profile, 1, len(session.programs), clock.megahertz)
 
 
 def _together(graphs: tuple[AcceleratedGraph, ...]) -> Offload:

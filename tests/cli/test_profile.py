@@ -12,14 +12,15 @@ from npukit.compiler.pipeline import compile_model
 from npukit.compiler.search import Search
 from npukit.isa.config import PRESETS
 from npukit.isa.instructions import ENGINES
-from npukit.sim.dram import DramModel, SdramDram
+from npukit.sim.dram import AnyDram, DramModel, SdramDram
 from npukit.sim.timing import simulate_timing
 
 from npukit import zoo
 from npukit.cache import read_kept, sealed
+from npukit.profiling.clock import clock_of
 from npukit.profiling.layers import timing_profile
 from npukit.profiling.occupancy import occupancy
-from npukit.profiling.roofline import roofline_svg
+from npukit.profiling.roofline import ceiling, roofline_svg
 from npukit.profiling.trace import perfetto_trace, token_pairs
 
 CONFIG = PRESETS["int8-8x8"]
@@ -115,6 +116,57 @@ def test_occupancy_by_words(run) -> None:
             cycle: change for cycle, change in wanted.items() if change
         }, memory
         assert words.min(initial=0) >= 0 and (len(words) == 0 or words[-1] == 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "dram"),
+    [("mobilenetv2", "int8-16x16", DramModel()), ("digits", "ulx3s-int8-8x8", SdramDram(megahertz=60.0))],
+    ids=["mobilenetv2", "digits"],
+)
+def test_no_layer_does_more_than_the_machine_can(name: str, preset: str, dram: AnyDram) -> None:
+    """Layers that hide behind others, too: MobileNetV2 has some of which hardly a cycle is in the foreground."""
+    config = PRESETS[preset]
+    programs = compile_model(zoo.load(name), config, dram=dram).programs
+    runs = [(program, simulate_timing(config, program.instructions, dram)) for program in programs]
+    layers = timing_profile(config, runs, dram).layers
+    hidden = 0
+    for layer in layers:
+        assert 0 < layer.elapsed <= sum(schedule.cycles for _, schedule in runs) and layer.utilization <= 1
+        if layer.macs:
+            most = ceiling(config, layer.macs, layer.read_bytes, layer.write_bytes, dram)
+            assert layer.macs <= most * layer.elapsed
+            hidden += layer.macs > config.array**2 * layer.cycles
+    assert hidden or name == "digits"
+
+
+def test_elapsed_cycles(run) -> None:
+    """Against a set of cycles."""
+    program, schedule = run
+    for node, layer in zip(program.nodes, timing_profile(CONFIG, [run]).layers, strict=True):
+        spans = [range(schedule.start[one], schedule.end[one] + 1) for one in node.indices()]
+        assert layer.elapsed == len(set().union(*spans))
+
+
+def test_clocks(npukit, digits, tmp_path: Path) -> None:
+    """Asked for, a board's, the SDRAM's, or assumed; and told in milliseconds."""
+    for options, megahertz, source in (
+        (("--config", "int8-8x8"), 60.0, "assumed, as on the board ulx3s"),
+        (("--config", "icepi-zero-int8-4x4"), 50.0, "of the board icepi-zero"),
+        (("--config", "int8-8x8", "--clock", 250), 250.0, "as asked for"),
+        (("--config", "ulx3s-int8-8x8", "--dram", "sdram", "--dram-megahertz", 48), 48.0, "the SDRAM's"),
+    ):
+        found = npukit("run", digits, "--timing-only", "--json", *options).json
+        assert found["clock"]["megahertz"] == megahertz and found["clock"]["source"] == source
+        assert found["clock"]["milliseconds"] == found["cycles"] / megahertz / 1e3
+        assert found["clock"]["inferences_per_second"] == pytest.approx(megahertz * 1e6 / found["cycles"])
+    assert clock_of(PRESETS["bf16-4x4"]).megahertz == 40.0
+    told = npukit("run", digits, "--timing-only", "--config", "int8-8x8", "--clock", 100)
+    assert " inferences a second, at 100 MHz (as asked for)" in told.err
+    for options in (("--clock", 0), ("--clock", "nan"), ("--clock", 40, "--dram", "sdram", "--dram-megahertz", 48)):
+        for command in (("run", digits), ("profile", digits, "-o", tmp_path / "none")):
+            refused = npukit(*command, "--config", "ulx3s-int8-8x8", *options)
+            assert refused.code == 2 and "MHz" in refused.err and "Traceback" not in refused.err
+    assert not (tmp_path / "none").exists()
 
 
 def test_layers_share_all_cycles(run) -> None:
