@@ -14,7 +14,7 @@ from npukit.isa.program import Program
 from npukit.sim.dram import AnyDram, DramModel
 from npukit.sim.timing import Schedule, least_cycles
 
-__all__ = ["LayerProfile", "Profile", "layer_profiles", "peak_macs", "timing_profile"]
+__all__ = ["LayerProfile", "Profile", "foreground", "layer_profiles", "peak_macs", "timing_profile"]
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,10 @@ def timing_profile(config: NpuConfig, runs: Iterable[tuple[Program, Schedule]], 
 _FOREGROUND = (Engine.MATRIX, Engine.VECTOR, Engine.STORE, Engine.LOAD)
 
 
-def owners(program: Program, starts: NDArray[np.int64], ends: NDArray[np.int64], cycles: int) -> NDArray[np.int64]:
-    """Cycles of each node, by `LayerProfile`'s rule."""
+def foreground(
+    program: Program, starts: NDArray[np.int64], ends: NDArray[np.int64], cycles: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(edges of spans of cycles, the number of the node to which each span belongs, by `LayerProfile`'s rule)."""
     count = len(program.nodes)
     node_of = np.full(len(program.instructions), count - 1)
     for number, node in enumerate(program.nodes):
@@ -138,7 +140,7 @@ def owners(program: Program, starts: NDArray[np.int64], ends: NDArray[np.int64],
         if owner[place] < 0:
             owner[place] = following
         following = owner[place]
-    return np.bincount(owner, weights=np.diff(edges), minlength=count).astype(np.int64)
+    return edges, owner
 
 
 def _union(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
@@ -160,7 +162,8 @@ def layer_profiles(
         spent_by = np.zeros(len(program.nodes), np.int64)
         spent_by[-1] = cycles
     else:
-        spent_by = owners(program, events["start"], events["end"], cycles)
+        edges, owner = foreground(program, events["start"], events["end"], cycles)
+        spent_by = np.bincount(owner, weights=np.diff(edges), minlength=len(program.nodes)).astype(np.int64)
     for node, spent in zip(program.nodes, spent_by.tolist(), strict=True):
         indices = list(node.indices())
         elapsed = busy = spent

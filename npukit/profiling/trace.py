@@ -1,4 +1,7 @@
-"""A run as a Perfetto trace: a track for each engine, tokens as flows, memory as counters. A cycle is a nanosecond."""
+"""A run as a Perfetto trace: tracks for layers and engines, tokens as flows, memory, bus and MACs as counters.
+
+A cycle is a nanosecond.
+"""
 
 from collections import deque
 from itertools import zip_longest
@@ -9,6 +12,8 @@ from npukit.hw.toolchain import needs
 from npukit.isa.assembly import format_instruction
 from npukit.isa.instructions import ENGINES, Memory
 from npukit.isa.program import Program
+from npukit.profiling.activity import activity
+from npukit.profiling.layers import foreground
 from npukit.profiling.occupancy import occupancy
 from npukit.sim.timing import Schedule
 
@@ -16,6 +21,9 @@ __all__ = ["perfetto_trace", "token_pairs"]
 
 _PROCESS = 1
 _SEQUENCE = 1
+_LAYERS, _BUS, _MACS = 5, 30, 31
+_WINDOWS = 2000
+"""For which bandwidth and utilisation are told: more than a screen has points."""
 
 
 def token_pairs(program: Program) -> list[tuple[int, int]]:
@@ -47,14 +55,14 @@ def perfetto_trace(programs: list[tuple[Program, Schedule]]) -> bytes:
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackDescriptor, TrackEvent
     trace = Trace()
 
-    def track(number: int, name: str, counter: bool = False) -> None:
+    def track(number: int, name: str, unit: str | None = None) -> None:
         packet = trace.packet.add()
         packet.track_descriptor.uuid = number
         packet.track_descriptor.name = name
         if number != _PROCESS:
             packet.track_descriptor.parent_uuid = _PROCESS
-        if counter:
-            packet.track_descriptor.counter.unit_name = "words"
+        if unit is not None:
+            packet.track_descriptor.counter.unit_name = unit
         else:
             packet.track_descriptor.child_ordering = TrackDescriptor.EXPLICIT
             packet.track_descriptor.sibling_order_rank = number
@@ -73,7 +81,10 @@ def perfetto_trace(programs: list[tuple[Program, Schedule]]) -> bytes:
     for engine, number in engines.items():
         track(number, engine.name)
     for memory, number in memories.items():
-        track(number, f"{memory.name} words in use", counter=True)
+        track(number, f"{memory.name} words in use", "words")
+    track(_LAYERS, "layers")
+    track(_BUS, "DRAM bytes a cycle", "bytes a cycle")
+    track(_MACS, "array utilisation", "%")
     begin, flow = 0, 1
     for program, schedule in programs:
         node_of = [""] * len(program.instructions)
@@ -108,5 +119,18 @@ def perfetto_trace(programs: list[tuple[Program, Schedule]]) -> bytes:
         for memory, (times, words) in occupancy(program, schedule).items():
             for time, count in zip(np.append(times, schedule.cycles), np.append(words, 0), strict=True):
                 event(begin + int(time), memories[memory], TrackEvent.TYPE_COUNTER).counter_value = int(count)
+        if program.nodes:
+            edges, owner = foreground(program, schedule.start, schedule.end, schedule.cycles)
+            firsts = np.flatnonzero(np.diff(owner, prepend=-1))
+            for first, after in zip(firsts, np.append(edges[firsts[1:]], schedule.cycles), strict=True):
+                one = event(begin + int(edges[first]), _LAYERS, TrackEvent.TYPE_SLICE_BEGIN)
+                one.name = program.nodes[owner[first]].name
+                event(begin + int(after), _LAYERS, TrackEvent.TYPE_SLICE_END)
+        done = activity(program, schedule, _WINDOWS)
+        length = np.diff(done.edges)
+        shares = 100 * done.macs / (program.config.array**2 * length)
+        for number, values in ((_BUS, (done.read + done.written) / length), (_MACS, shares)):
+            for time, value in zip(done.edges, np.append(values, 0.0), strict=True):
+                event(begin + int(time), number, TrackEvent.TYPE_COUNTER).double_counter_value = float(value)
         begin += schedule.cycles
     return trace.SerializeToString()

@@ -53,7 +53,8 @@ def test_files(npukit, digits, tmp_path: Path) -> None:
 
 
 def test_trace_adds_up(run) -> None:
-    """Every instruction once, no overlap on a track, and the sums of the counters."""
+    """Every instruction once, no overlap on a track, and the sums of the counters, of the layers' cycles, of the bytes
+    on the bus and of the MACs."""
     trace_module = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     program, schedule = run
     trace = trace_module.Trace()
@@ -65,11 +66,19 @@ def test_trace_adds_up(run) -> None:
     busy: Counter[str] = Counter()
     seen: list[int] = []
     flows: dict[int, list[int]] = defaultdict(list)
+    layers: Counter[str] = Counter()
+    told: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    name = ""
     for packet in trace.packet:
         one = packet.track_event
-        if not packet.HasField("track_event") or one.type == event.TYPE_COUNTER:
+        if not packet.HasField("track_event"):
             continue
-        if one.type == event.TYPE_SLICE_BEGIN:
+        if one.type == event.TYPE_COUNTER:
+            told[names[one.track_uuid]].append((packet.timestamp, one.double_counter_value))
+        elif names[one.track_uuid] == "layers":
+            name = one.name or name
+            layers[name] += packet.timestamp if one.type == event.TYPE_SLICE_END else -packet.timestamp
+        elif one.type == event.TYPE_SLICE_BEGIN:
             assert one.track_uuid not in opened, "slices of a track overlap"
             opened[one.track_uuid] = packet.timestamp
             (index,) = [note.int_value for note in one.debug_annotations if note.name == "instruction"]
@@ -79,6 +88,17 @@ def test_trace_adds_up(run) -> None:
         else:
             busy[names[one.track_uuid]] += packet.timestamp - opened.pop(one.track_uuid)
     assert not opened
+    rows = timing_profile(CONFIG, [run]).layers
+    assert {row.node: row.cycles for row in rows if row.cycles} == layers
+    amounts = {}
+    for track in ("DRAM bytes a cycle", "array utilisation"):
+        times, values = np.array(told[track]).T
+        assert times[0] == 0 and times[-1] == schedule.cycles
+        amounts[track] = float((np.diff(times) * values[:-1]).sum())
+    assert amounts["DRAM bytes a cycle"] == pytest.approx(sum(row.read_bytes + row.write_bytes for row in rows))
+    macs = sum(row.macs for row in rows)
+    assert amounts["array utilisation"] == pytest.approx(100 * macs / CONFIG.array**2)
+    assert all(value <= 100.001 for _, value in told["array utilisation"])
     assert sorted(seen) == list(range(len(program.instructions) - 1))
     assert {engine.name: schedule.counters[f"{engine.name.lower()}_busy"] for engine in ENGINES} == dict(busy)
     assert sorted(map(tuple, map(sorted, flows.values()))) == sorted(token_pairs(program))
