@@ -59,7 +59,7 @@ def clock_of(config: NpuConfig, megahertz: float | None = None, dram: AnyDram | 
         UsageError: a clock that is not above 0, or that is not the SDRAM's.
     """
     if megahertz is not None and not (isfinite(megahertz) and megahertz > 0):
-        raise UsageError(f"the clock must be a number of MHz above 0, not {megahertz:g}")
+        raise UsageError(f"the clock's megahertz must be above 0, not {megahertz:g}")
     if isinstance(dram, SdramDram):
         if megahertz is not None and megahertz != dram.megahertz:
             raise UsageError(
