@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
