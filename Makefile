@@ -140,7 +140,7 @@ bench: $(STAMP) ## measure what docs/benchmarks.md and docs/utilisation.md state
 silicon: $(STAMP) ## place and route blocks and cores for docs/silicon.md; an hour
 	$(BIN)/python bench/silicon.py
 
-bitstream: $(STAMP) ## bitstreams and files for other systems, in build/: half an hour
+bitstream: $(STAMP) ## bitstreams and files for other systems, in build/: three quarters of an hour
 	$(BIN)/npukit synth --config ulx3s-int8-8x8 -o build/ulx3s-int8-8x8
 	$(BIN)/npukit synth --config ulx3s-int8-4x4 -o build/ulx3s-int8-4x4
 	$(BIN)/npukit synth --config ulx3s-bf16-4x4 -o build/ulx3s-bf16-4x4

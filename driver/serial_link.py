@@ -257,6 +257,7 @@ class SerialLink:
                 last = monotonic()
                 self._learn(match, last)
             if not ahead:
+                damaged = False  # of what nobody waits for any more
                 continue
             now = monotonic()
             limit = min(_LONGEST, max(silence, _TRIES * max(map(self._patience, ahead))))

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from npukit.isa.instructions import ENGINES, Load, Matrix, Memory, Store, Vector
+from npukit.isa.instructions import ENGINES, Load, Matrix, Store, Vector
 from npukit.isa.program import Program
+from npukit.profiling.layers import transfer
 from npukit.sim.timing import Schedule
 
 __all__ = ["Activity", "activity"]
@@ -38,9 +39,7 @@ def activity(program: Program, schedule: Schedule, windows: int) -> Activity:
     read, written, macs = np.zeros(count), np.zeros(count), np.zeros(count)
     for index, one in enumerate(instructions):
         if isinstance(one, Load | Store):
-            wide = isinstance(one, Load) and one.memory is Memory.PAR
-            word = program.config.wide_word_bytes if wide else program.config.word_bytes
-            (read if isinstance(one, Load) else written)[index] = one.planes * one.rows * one.words * word
+            _, (read if isinstance(one, Load) else written)[index] = transfer(program.config, one)
     end = _ends(program, schedule)
     duration = end - schedule.start
     for node in program.nodes:

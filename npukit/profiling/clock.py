@@ -31,9 +31,7 @@ class Clock:
         return cycles / self.megahertz / 1e3
 
     def text(self, cycles: int) -> str:
-        """Milliseconds, and how many times a second that is, with the clock and its source."""
-        if not cycles:
-            return f"0 ms at {self.megahertz:g} MHz ({self.source})"
+        """Milliseconds of one cycle or more, and how many times a second that is, with the clock and its source."""
         milliseconds = self.milliseconds(cycles)
         return (
             f"{milliseconds:.3g} ms, {1e3 / milliseconds:.4g} inferences a second, at {self.megahertz:g} MHz "

@@ -14,7 +14,7 @@ from npukit.isa.program import Program
 from npukit.sim.dram import AnyDram, DramModel
 from npukit.sim.timing import Schedule, least_cycles
 
-__all__ = ["LayerProfile", "Profile", "foreground", "layer_profiles", "peak_macs", "timing_profile"]
+__all__ = ["LayerProfile", "Profile", "foreground", "layer_profiles", "peak_macs", "timing_profile", "transfer"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,13 @@ def peak_macs(config: NpuConfig, *, on_array: bool) -> int:
     return config.array**2 if on_array else max(config.array**2, config.array * config.vector_taps)
 
 
+def transfer(config: NpuConfig, instruction: Load | Store) -> tuple[int, int]:
+    """(words, bytes) that it moves."""
+    words = instruction.planes * instruction.rows * instruction.words
+    wide = isinstance(instruction, Load) and instruction.memory is Memory.PAR
+    return words, words * (config.wide_word_bytes if wide else config.word_bytes)
+
+
 def _work(program: Program, indices: Iterable[int], dram: AnyDram) -> tuple[int, int, int, int, int]:
     """(array, vector, bus) cycles of some instructions, by themselves, and bytes that they (read, write) in DRAM."""
     config = program.config
@@ -92,12 +99,10 @@ def _work(program: Program, indices: Iterable[int], dram: AnyDram) -> tuple[int,
         elif isinstance(instruction, Vector):
             vector += least_cycles(config, instruction)
         elif isinstance(instruction, Load | Store):
-            wide = isinstance(instruction, Load) and instruction.memory is Memory.PAR
-            word = config.wide_word_bytes if wide else config.word_bytes
-            words = instruction.planes * instruction.rows * instruction.words
+            words, size = transfer(config, instruction)
             # a word narrower than the bus still takes LOAD or STORE a cycle
-            moved += max(words, ceil(words * word / rate))
-            traffic[isinstance(instruction, Store)] += words * word
+            moved += max(words, ceil(size / rate))
+            traffic[isinstance(instruction, Store)] += size
     return array, vector, moved, traffic[0], traffic[1]
 
 
