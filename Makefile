@@ -5,12 +5,13 @@ RUNS ?= 200
 # A release, or where one for processors alone lies: the one on PyPI brings CUDA along on Linux.
 TORCH ?= torch==2.13.0
 
-APT := $(if $(filter 0,$(shell id -u)),,sudo )apt-get install -y git make g++ python3-venv perl
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo )
+APT := $(SUDO)apt-get install -y git make g++ python3-venv perl
 BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup torch demo test unit properties validators cost verify verify-long internals hostile faults tflite board networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup torch browser demo test unit properties validators cost verify verify-long internals hostile faults tflite board networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +49,9 @@ $(STAMP): pyproject.toml
 torch: $(STAMP) ## PyTorch, for processors, and what its tests need, into .venv; without it they are skipped by name
 	$(BIN)/python -m pip install -qq --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[test-torch]'
+
+browser: ## Chromium (apt), in which tests open reports; without it they are skipped by name
+	@command -v chromium >/dev/null 2>&1 || $(SUDO)apt-get install -y chromium
 
 demo: $(STAMP) ## classify handwritten digits on the simulated machine
 	@$(BIN)/python examples/demo_digits.py

@@ -121,7 +121,7 @@ def load_data() -> Digits:
     )
     return Digits(
         images=(pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8),
-        labels=labels.astype(np.int64),
+        labels=np.asarray(labels).astype(np.int64),
         training=np.sort(training),
         heldout=np.sort(heldout),
     )

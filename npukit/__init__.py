@@ -7,7 +7,7 @@ from importlib import import_module
 TYPE_CHECKING = False  # to type checkers True; typing itself takes longer to load than all that is here
 if TYPE_CHECKING:
     from npukit.compiled import CompiledModel
-    from npukit.frameworks import compile, quantize, report
+    from npukit.frameworks import compile, profile, quantize, report
     from npukit.isa.config import PRESETS, ConfigError, NpuConfig
     from npukit.loaded import LoadedModel, load
     from npukit.session import Session
@@ -22,6 +22,7 @@ __all__ = [
     "__version__",
     "compile",
     "load",
+    "profile",
     "quantize",
     "report",
 ]
@@ -36,6 +37,7 @@ _MODULES = {
     "compile": "npukit.frameworks",
     "LoadedModel": "npukit.loaded",
     "load": "npukit.loaded",
+    "profile": "npukit.frameworks",
     "quantize": "npukit.frameworks",
     "report": "npukit.frameworks",
     "Session": "npukit.session",

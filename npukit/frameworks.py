@@ -1,4 +1,4 @@
-"""The public functions that take models of any framework: `compile`, `quantize` and `report`.
+"""The public functions that take models of any framework: `compile`, `quantize`, `profile` and `report`.
 
 A PyTorch module goes to `npukit.pytorch`, which needs torch; anything else is an ONNX or TFLite model, or a file.
 """
@@ -15,6 +15,9 @@ from npukit import quantisation
 from npukit.compiled import CompiledModel
 from npukit.errors import UsageError
 from npukit.isa.config import NpuConfig
+from npukit.profiling.boundary import HostModel
+from npukit.profiling.timed import TimedModel
+from npukit.session import Session
 
 if TYPE_CHECKING:
     import torch  # pyright: ignore[reportMissingImports]
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from npukit.pytorch.reports import Report
     from npukit.quantisation import Quantised
 
-__all__ = ["compile", "quantize", "report"]
+__all__ = ["compile", "profile", "quantize", "report"]
 
 
 def _is_module(model: object) -> bool:
@@ -102,6 +105,37 @@ def quantize(model: Any, *arguments: Any, **options: Any) -> Any:
     from npukit.pytorch.quantised import quantize_module
 
     return quantize_module(model, *arguments, **options)
+
+
+def profile(
+    model: str | Path | bytes | onnx.ModelProto,
+    config: str | NpuConfig | None = None,
+    *,
+    clock: float | None = None,
+    host: HostModel | None = None,
+    **options: Any,
+) -> TimedModel:
+    """Where a model's cycles go on a simulated machine; no values are computed.
+
+    Args:
+        model: path, bytes or proto of an ONNX or TFLite model, of one that npukit compiled, or of a program.
+        config: preset name, TOML file or `NpuConfig`; default `int8-16x16`, or what a compiled model was compiled for.
+        clock: megahertz; by default the SDRAM's, the configuration's board's, or the ULX3S's.
+        host: what is assumed of the host, for what is not on the machine.
+        options: those of `Session` but for the device: `dram`, `shapes`, `fallback`, `min_macs`, `optimize`, `search`,
+            `limits`.
+
+    Raises:
+        ConfigError, CompileError, ArtifactError, ValidationError, UsageError: each with one clear sentence.
+    """
+    if _is_module(model) or not isinstance(model, str | Path | bytes | onnx.ModelProto):
+        raise UsageError(
+            f"npukit.profile takes models of ONNX or TFLite, not a {type(model).__name__}; of a compiled PyTorch "
+            "module npukit.report says where the cycles go"
+        )
+    name = Path(model).stem if isinstance(model, str | Path) else "model"
+    with Session(model, config, compute=False, **options) as session:
+        return session.timed(name, clock, host)
 
 
 def report(compiled: Any, megahertz: float | None = None) -> "Report":

@@ -22,7 +22,10 @@ from npukit.isa.config import NpuConfig
 from npukit.isa.limits import DEFAULT_LIMITS, Limits
 from npukit.isa.program import Program
 from npukit.loaded import load, providers_of
+from npukit.profiling.boundary import HostModel
+from npukit.profiling.clock import clock_of
 from npukit.profiling.layers import Profile, layer_profiles
+from npukit.profiling.timed import TimedModel
 from npukit.serial_line import board_behind
 from npukit.sim.dram import AnyDram
 from npukit.sim.timing import Schedule
@@ -92,7 +95,7 @@ class Session:
             fallback=fallback, limits=limits,
         )  # fmt: skip
         self._compile_seconds = perf_counter() - start
-        self._last = _Measured(Profile(self.config), {})
+        self._last = _Measured(Profile(self.config, self.dram), {})
         self._mine = threading.local()
 
     def __enter__(self) -> "Session":
@@ -176,6 +179,30 @@ class Session:
         """The simulated timing of each program where it lies in memory, by the same names."""
         return self.compiled.simulate(self.dram)
 
+    def timed(self, name: str = "model", clock: float | None = None, host: HostModel | None = None) -> TimedModel:
+        """The simulated timing, from which reports and plots are made.
+
+        Args:
+            name: the model's, for titles.
+            clock: megahertz; by default the SDRAM's, the configuration's board's, or the ULX3S's.
+            host: what is assumed of the host.
+
+        Raises:
+            UsageError: a clock that is not above 0, or not the SDRAM's.
+        """
+        found = clock_of(self.config, clock, self.dram)
+        schedules = self.schedules()
+        runs = [(program, schedules[one]) for one, program in self.programs.items()]
+        return TimedModel(name, self.config, runs, self.dram, found, self.offload, host or HostModel())
+
+    def _repr_html_(self) -> str:
+        config = self.config
+        machine = f"{config.array} by {config.array} {config.dtype}, hash {config.hash:016x}"
+        parts = [f"<p>Session on {machine}</p>", self.offload._repr_html_()]
+        if self.profile.layers:
+            parts.append(self.profile._repr_html_())
+        return "".join(parts)
+
     @property
     def offload(self) -> Offload:
         """What runs on the device, and why the rest does not."""
@@ -199,7 +226,7 @@ class Session:
         return execution.outputs
 
     def _profile(self, execution: Execution, seconds: float) -> Profile:
-        profile = Profile(self.config, boundary=execution.boundary, transfers=execution.transfers)
+        profile = Profile(self.config, self.dram, boundary=execution.boundary, transfers=execution.transfers)
         programs = self.programs
         for name, record in execution.records.items():
             program = programs[name]

@@ -1,12 +1,13 @@
 """The memory behind the accelerator: the environment of a run, not part of a configuration."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from npukit.isa.config import NpuConfig
 from npukit.isa.sdram import SdramChip
 from npukit.isa.timing import READ_OUTSTANDING, WRITE_OUTSTANDING
 
-__all__ = ["BANK_BITS", "AnyDram", "DramModel", "SdramDram"]
+__all__ = ["BANK_BITS", "AnyDram", "DramModel", "SdramDram", "dram_json"]
 
 _BUSES = (4, 8, 16)
 _BEAT = 32
@@ -165,3 +166,8 @@ class SdramDram:
 
 
 AnyDram = DramModel | SdramDram
+
+
+def dram_json(dram: AnyDram) -> dict[str, Any]:
+    """Kind and parameters."""
+    return {"kind": "sdram" if isinstance(dram, SdramDram) else "reference", **asdict(dram)}

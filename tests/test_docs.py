@@ -29,7 +29,7 @@ from npukit.cli import main
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 TOUR = ROOT / "docs" / "tour.md"
-PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("attention", "onnx", "tflite", "pytorch"))
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("attention", "onnx", "tflite", "pytorch", "reports"))
 FOLDERS = ("isa", "sim", "compiler", "driver", "hw", "fpga", "npukit", "tests")
 DOCUMENTS = sorted(
     {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")}

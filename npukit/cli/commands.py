@@ -11,6 +11,7 @@ from npukit.cli import (
     check,
     compile,
     configs,
+    diff,
     explain,
     flash,
     ops,
@@ -28,7 +29,7 @@ from npukit.errors import TOOL_ERRORS, USER_ERRORS
 __all__ = ["TOOL_ERRORS", "USER_ERRORS", "run_command"]
 
 _COMMANDS = (
-    *(zoo, ops, quantize, check, compile, run, profile, explain, asm, configs, registers, verilog, verify),
+    *(zoo, ops, quantize, check, compile, run, profile, diff, explain, asm, configs, registers, verilog, verify),
     *(synth, board_sim, flash),
 )
 _EXIT_CODES = (

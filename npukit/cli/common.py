@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ __all__ = [
     "check_outputs",
     "chosen_config",
     "config_label",
-    "dram_json",
     "dram_of",
     "limits_of",
     "min_macs_of",
@@ -300,11 +298,6 @@ def sdram_of(config: NpuConfig, megahertz: float | None) -> SdramDram:
     except ValueError as error:
         raise UsageError(f"--dram sdram: {error}") from None
     return dram
-
-
-def dram_json(dram: AnyDram) -> dict[str, Any]:
-    """Kind and parameters."""
-    return {"kind": "sdram" if isinstance(dram, SdramDram) else "reference", **asdict(dram)}
 
 
 def config_label(config: NpuConfig) -> str:

@@ -17,7 +17,6 @@ from npukit.cli.common import (
     check_outputs,
     chosen_config,
     config_label,
-    dram_json,
     dram_of,
     min_macs_of,
     model_of,
@@ -35,6 +34,7 @@ from npukit.firmware.kit import Kit, check_targets, write_kit
 from npukit.npufile import check_folder, write_artifact
 from npukit.profiling.annotate import annotate
 from npukit.profiling.text import offload_json, offload_text
+from npukit.sim.dram import dram_json
 
 __all__ = ["add_parsers"]
 

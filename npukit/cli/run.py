@@ -4,6 +4,7 @@ import argparse
 import resource
 from dataclasses import asdict
 
+from npukit import __version__
 from npukit.cli.common import (
     add_clock,
     add_config,
@@ -16,7 +17,6 @@ from npukit.cli.common import (
     add_shapes,
     check_outputs,
     chosen_config,
-    dram_json,
     dram_of,
     limits_of,
     min_macs_of,
@@ -40,6 +40,7 @@ from npukit.profiling.text import boundary_text, layer_table, offload_json, offl
 from npukit.sample_inputs import random_inputs
 from npukit.serial_line import board_behind
 from npukit.session import Session
+from npukit.sim.dram import dram_json
 
 __all__ = ["add_parsers"]
 
@@ -190,6 +191,7 @@ def _json(options: argparse.Namespace, session: Session, comparison: Comparison 
     profile = session.profile
     result = {
         "schema": 1,
+        "version": __version__,
         "model": options.model,
         "config": session.config.to_dict(),
         "device": options.device,

@@ -39,12 +39,14 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
 
 
-def timing_session(options: argparse.Namespace) -> tuple[Session, NpuConfig]:
-    """A session over `options.model` that computes no values, and its configuration, which is said on stderr."""
+def timing_session(options: argparse.Namespace, config: NpuConfig | None = None) -> tuple[Session, NpuConfig]:
+    """A session over `options.model` that computes no values, and its configuration: the given one, or that of the
+    options, which is said on stderr."""
     model = read_model(model_of(options), shapes_of(options))
-    compiled = programs_of(model)
-    config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
-    say_config(options, config)
+    if config is None:
+        compiled = programs_of(model)
+        config = chosen_config(options, next(iter(compiled.values())).config if compiled else None)
+        say_config(options, config)
     dram = dram_of(options, config)
     session = Session(
         model, config, dram=dram, shapes=shapes_of(options), compute=False, fallback=options.fallback,

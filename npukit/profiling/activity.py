@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from npukit.isa.instructions import ENGINES, Load, Matrix, Store, Vector
+from npukit.isa.instructions import Load, Matrix, Store, Vector
 from npukit.isa.program import Program
-from npukit.profiling.layers import transfer
+from npukit.profiling.layers import slice_ends, transfer
 from npukit.sim.timing import Schedule
 
 __all__ = ["Activity", "activity"]
@@ -40,7 +40,7 @@ def activity(program: Program, schedule: Schedule, windows: int) -> Activity:
     for index, one in enumerate(instructions):
         if isinstance(one, Load | Store):
             _, (read if isinstance(one, Load) else written)[index] = transfer(program.config, one)
-    end = _ends(program, schedule)
+    end = slice_ends(program, schedule)
     duration = end - schedule.start
     for node in program.nodes:
         if not node.macs:
@@ -50,16 +50,6 @@ def activity(program: Program, schedule: Schedule, windows: int) -> Activity:
         computing = computing or [one for one in indices if isinstance(instructions[one], Vector)]
         macs[computing] += node.macs * duration[computing] / duration[computing].sum()
     return Activity(edges, *(_windowed(schedule.start, end, amount, edges) for amount in (read, written, macs)))
-
-
-def _ends(program: Program, schedule: Schedule) -> NDArray[np.int64]:
-    """The cycle after each instruction's last one, or that in which the next of its engine begins, if that is before:
-    an instruction drains while the next one is at work, and does no more then."""
-    end = schedule.end + 1
-    for engine in ENGINES:
-        mine = [index for index, one in enumerate(program.instructions) if one.engine is engine]
-        end[mine[:-1]] = np.minimum(end[mine[:-1]], schedule.start[mine[1:]])
-    return np.maximum(end, schedule.start + 1)
 
 
 def _windowed(

@@ -6,7 +6,7 @@ from math import prod
 from npukit.isa.instructions import Load, Matrix, Memory, Store, Vector
 from npukit.isa.program import NodeInfo, Program
 from npukit.isa.timing import Timing
-from npukit.profiling.layers import LayerProfile
+from npukit.profiling.layers import LayerProfile, transfer
 from npukit.profiling.roofline import ceiling
 from npukit.sim.dram import AnyDram
 from npukit.sim.timing import Schedule
@@ -73,9 +73,8 @@ def _traffic(program: Program, node: NodeInfo, mine: list, layer: LayerProfile) 
     loads = Counter[Memory]()
     for one in mine:
         if isinstance(one, Load):
-            word = config.wide_word_bytes if one.memory is Memory.PAR else config.word_bytes
-            loads[one.memory] += one.planes * one.rows * one.words * word
-    stored = sum(one.planes * one.rows * one.words for one in mine if isinstance(one, Store)) * config.word_bytes
+            loads[one.memory] += transfer(config, one)[1]
+    stored = sum(transfer(config, one)[1] for one in mine if isinstance(one, Store))
     parts = [f"{_WHAT[memory]} {count}" for memory, count in sorted(loads.items())]
     parts.append(f"results {stored}" if stored else "results stay on chip, or another layer stores them")
     lines.append(f"DRAM traffic, in bytes: {', '.join(parts)}")

@@ -1,20 +1,36 @@
 """Where the cycles of a run went: totals, counters, and a row per layer."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from html import escape
 from math import ceil
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npukit.driver.host import Transfers
+from npukit.hw.toolchain import needs
 from npukit.isa.config import NpuConfig
-from npukit.isa.instructions import Engine, Load, Matrix, Memory, Store, Vector
+from npukit.isa.instructions import ENGINES, Engine, Load, Matrix, Memory, Store, Vector
 from npukit.isa.program import Program
 from npukit.sim.dram import AnyDram, DramModel
 from npukit.sim.timing import Schedule, least_cycles
 
-__all__ = ["LayerProfile", "Profile", "foreground", "layer_profiles", "peak_macs", "timing_profile", "transfer"]
+if TYPE_CHECKING:
+    from altair import FacetChart, LayerChart
+    from pandas import DataFrame
+
+__all__ = [
+    "LayerProfile",
+    "Profile",
+    "foreground",
+    "layer_profiles",
+    "peak_macs",
+    "slice_ends",
+    "timing_profile",
+    "transfer",
+]
 
 
 @dataclass(frozen=True)
@@ -32,7 +48,8 @@ class LayerProfile:
 
     `array`, `vector`, `dram` are the cycles for which the array streams, VECTOR streams and the bus moves data of this
     layer; `bound` names the largest, `fill` when none covers half of the cycles, and `hidden` when `cycles` are less
-    than half of it. `read_bytes`, `write_bytes`: DRAM traffic.
+    than half of it. `read_bytes`, `write_bytes`: DRAM traffic; `weight_bytes`: those of `read_bytes` that are weights.
+    `window`: columns of the widest window of its VECTOR instructions, 0 without VECTOR.
     """
 
     node: str
@@ -49,6 +66,8 @@ class LayerProfile:
     dram: int
     read_bytes: int
     write_bytes: int
+    weight_bytes: int
+    window: int
 
 
 @dataclass
@@ -56,11 +75,13 @@ class Profile:
     """The last run of a session. Cycles sum over the accelerated subgraphs.
 
     Attributes:
+        dram: what lies behind the accelerator.
         boundary: what went to and from the accelerator, in seconds of laying it out.
         transfers: what went to and from a GPU that runs the rest.
     """
 
     config: NpuConfig
+    dram: AnyDram = field(default_factory=DramModel)
     cycles: int = 0
     macs: int = 0
     counters: dict[str, int] = field(default_factory=dict)
@@ -73,6 +94,36 @@ class Profile:
     def utilization(self) -> float:
         """Useful MACs / (array size * cycles)."""
         return self.macs / (self.config.array**2 * self.cycles) if self.cycles else 0.0
+
+    def to_dataframe(self) -> "DataFrame":
+        """A row per layer, with `LayerProfile`'s fields as columns, for pandas.
+
+        Raises:
+            ToolError: pandas is not installed.
+        """
+        with needs("profile", "a DataFrame"):
+            from pandas import DataFrame
+        return DataFrame([vars(layer) for layer in self.layers], columns=[one.name for one in fields(LayerProfile)])
+
+    def plot_roofline(self) -> "LayerChart | FacetChart":
+        """The layers against what array and DRAM allow, as an Altair chart, which notebooks show.
+
+        Raises:
+            ToolError: Altair is not installed.
+        """
+        with needs("profile", "a plot"):
+            from npukit.reports.charts import roofline
+        return roofline(self)
+
+    def _repr_html_(self) -> str:
+        heads = ("layer", "operator", "MACs", "cycles", "utilisation", "bound by")
+        rows = [
+            (one.node, one.op, one.macs, one.cycles, f"{100 * one.utilization:.1f} %", one.bound) for one in self.layers
+        ]
+        rows.append(("total", "", self.macs, self.cycles, f"{100 * self.utilization:.1f} %", ""))
+        lines = ["".join(f"<th>{head}</th>" for head in heads)]
+        lines += ["".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows]
+        return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 
 def peak_macs(config: NpuConfig, *, on_array: bool) -> int:
@@ -87,11 +138,12 @@ def transfer(config: NpuConfig, instruction: Load | Store) -> tuple[int, int]:
     return words, words * (config.wide_word_bytes if wide else config.word_bytes)
 
 
-def _work(program: Program, indices: Iterable[int], dram: AnyDram) -> tuple[int, int, int, int, int]:
-    """(array, vector, bus) cycles of some instructions, by themselves, and bytes that they (read, write) in DRAM."""
+def _work(program: Program, indices: Iterable[int], dram: AnyDram) -> tuple[int, int, int, int, int, int]:
+    """(array, vector, bus) cycles of some instructions, by themselves, and bytes that they (read, write, read as
+    weights) in DRAM."""
     config = program.config
     rate = dram.bytes_per_cycle(config)
-    array = vector = moved = 0
+    array = vector = moved = weights = 0
     traffic = [0, 0]
     for instruction in (program.instructions[index] for index in indices):
         if isinstance(instruction, Matrix):
@@ -103,12 +155,13 @@ def _work(program: Program, indices: Iterable[int], dram: AnyDram) -> tuple[int,
             # a word narrower than the bus still takes LOAD or STORE a cycle
             moved += max(words, ceil(size / rate))
             traffic[isinstance(instruction, Store)] += size
-    return array, vector, moved, traffic[0], traffic[1]
+            weights += size * (isinstance(instruction, Load) and instruction.memory is Memory.WGT)
+    return array, vector, moved, traffic[0], traffic[1], weights
 
 
 def timing_profile(config: NpuConfig, runs: Iterable[tuple[Program, Schedule]], dram: AnyDram | None = None) -> Profile:
     """What programs cost by their schedules alone, which are those with that DRAM, by default the reference one."""
-    profile = Profile(config)
+    profile = Profile(config, dram or DramModel())
     for program, schedule in runs:
         profile.cycles += schedule.cycles
         profile.macs += sum(node.macs for node in program.nodes)
@@ -148,6 +201,16 @@ def foreground(
     return edges, owner
 
 
+def slice_ends(program: Program, schedule: Schedule) -> NDArray[np.int64]:
+    """The cycle after each instruction's last one, or that in which the next of its engine begins, if that is before:
+    an instruction drains while the next one is at work, and does no more then."""
+    end = schedule.end + 1
+    for engine in ENGINES:
+        mine = [index for index, one in enumerate(program.instructions) if one.engine is engine]
+        end[mine[:-1]] = np.minimum(end[mine[:-1]], schedule.start[mine[1:]])
+    return np.maximum(end, schedule.start + 1)
+
+
 def _union(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
     """Cycles that are in one of the spans from a start to an end, both included."""
     order = np.argsort(starts)
@@ -175,7 +238,9 @@ def layer_profiles(
         if events is not None:
             computing = [one for one in indices if isinstance(program.instructions[one], Matrix | Vector)]
             elapsed, busy = (_union(events["start"][some], events["end"][some]) for some in (indices, computing))
-        array, vector, moved, read, written = _work(program, indices, dram or DramModel())
+        array, vector, moved, read, written, weights = _work(program, indices, dram or DramModel())
+        mine = (program.instructions[one] for one in indices)
+        window = max((one.window_width for one in mine if isinstance(one, Vector)), default=0)
         work = {"array": array, "vector": vector, "dram": moved}
         bound = max(work, key=lambda name: work[name])
         if 2 * spent < work[bound]:
@@ -185,5 +250,5 @@ def layer_profiles(
         peak = peak_macs(program.config, on_array=array > 0) * max(spent, busy)
         yield LayerProfile(
             node.name, node.op, node.inputs, node.output, node.macs, spent, elapsed,
-            node.macs / peak if peak else 0.0, bound, array, vector, moved, read, written,
+            node.macs / peak if peak else 0.0, bound, array, vector, moved, read, written, weights, window,
         )  # fmt: skip

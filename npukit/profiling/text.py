@@ -1,13 +1,12 @@
 """What runs where and where the cycles go, as text and as JSON objects: of commands and of reports."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from npukit.compiler.frontends.onnx.offload import Offload, Reason
 from npukit.profiling.layers import Profile
 
-__all__ = ["boundary_text", "layer_table", "offload_json", "offload_text", "shape_text", "thousands"]
+__all__ = ["aligned", "boundary_text", "layer_table", "offload_json", "offload_text", "shape_text", "thousands"]
 
 
 def thousands(value: int) -> str:
@@ -63,16 +62,10 @@ def offload_text(offload: Offload) -> str:
         lines.append("nothing runs on the accelerator" + (f": {offload.suggestion}" if offload.suggestion else ""))
     elif offload.suggestion:
         lines.append(f"no products run on the accelerator: {offload.suggestion}")
-    groups: dict[tuple[str, str], list[Reason]] = {}
-    for reason in offload.reasons:
-        groups.setdefault((reason.op, _NAME.sub("*", reason.reason)), []).append(reason)
-    for alike in sorted(groups.values(), key=lambda alike: -sum(one.macs or 0 for one in alike)):
-        lines.append(_reason_text(alike))
+    lines += [_reason_text(alike) for alike in offload.grouped()]
     return "\n".join(lines)
 
 
-_NAME = re.compile(r"\S*[0-9_/]\S*")
-"""A word with a digit, an underscore or a slash: the name of a node or tensor, or a number."""
 _NAMED = 3
 
 
@@ -112,15 +105,19 @@ def layer_table(profile: Profile) -> str:
             f"{100 * profile.utilization:.1f}", "",
         )
     )  # fmt: skip
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    right = {4, 5, 6}
+    lines = aligned([header, *rows], {4, 5, 6})
+    lines.insert(-1, lines[1])
+    return "\n".join(lines)
 
-    def line(row: tuple[str, ...]) -> str:
-        cells = (
+
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> list[str]:
+    """Lines of a table, with a rule below the first row; the columns `right` are aligned there."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(
             cell.rjust(width) if column in right else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        return "  ".join(cells).rstrip()
-
-    rule = "-" * len(line(tuple("x" * width for width in widths)))
-    return "\n".join([line(header), rule, *(line(row) for row in rows[:-1]), rule, line(rows[-1])])
+        ).rstrip()
+        for row in rows
+    ]
+    return [lines[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *lines[1:]]

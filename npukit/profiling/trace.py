@@ -4,7 +4,7 @@ A cycle is a nanosecond.
 """
 
 from collections import deque
-from itertools import zip_longest
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from npukit.isa.assembly import format_instruction
 from npukit.isa.instructions import ENGINES, Memory
 from npukit.isa.program import Program
 from npukit.profiling.activity import activity
-from npukit.profiling.layers import foreground
+from npukit.profiling.layers import foreground, slice_ends
 from npukit.profiling.occupancy import occupancy
 from npukit.sim.timing import Schedule
 
@@ -42,7 +42,7 @@ def token_pairs(program: Program) -> list[tuple[int, int]]:
     return pairs
 
 
-def perfetto_trace(programs: list[tuple[Program, Schedule]]) -> bytes:
+def perfetto_trace(programs: Sequence[tuple[Program, Schedule]]) -> bytes:
     """The trace of programs that run one after the other, for https://ui.perfetto.dev.
 
     An engine's instructions overlap: each slice ends where the next one begins, so that an engine's slices add up to
@@ -96,16 +96,16 @@ def perfetto_trace(programs: list[tuple[Program, Schedule]]) -> bytes:
             for index in pair:
                 flows.setdefault(index, []).append(flow)
             flow += 1
+        ends = slice_ends(program, schedule)
         for engine in ENGINES:
-            mine = [index for index, one in enumerate(program.instructions) if one.engine is engine]
-            for index, following in zip_longest(mine, mine[1:]):
-                start, end = int(schedule.start[index]), int(schedule.end[index]) + 1
-                if following is not None:
-                    end = min(end, int(schedule.start[following]))
+            for index, instruction in enumerate(program.instructions):
+                if instruction.engine is not engine:
+                    continue
+                start, end = int(schedule.start[index]), int(ends[index])
                 one = event(begin + start, engines[engine], TrackEvent.TYPE_SLICE_BEGIN)
-                one.name = node_of[index] or program.instructions[index].mnemonic
+                one.name = node_of[index] or instruction.mnemonic
                 one.flow_ids.extend(flows.get(index, ()))
-                details = {"instruction": index, "text": format_instruction(program.instructions[index])}
+                details = {"instruction": index, "text": format_instruction(instruction)}
                 for name in ("queue", "issue", "start", "end", "token_wait", "port_wait", "dram_wait"):
                     details[name] = int(getattr(schedule, name)[index])
                 for name, value in details.items():
@@ -116,8 +116,8 @@ def perfetto_trace(programs: list[tuple[Program, Schedule]]) -> bytes:
                     else:
                         note.string_value = value
                 event(begin + end, engines[engine], TrackEvent.TYPE_SLICE_END)
-        for memory, (times, words) in occupancy(program, schedule).items():
-            for time, count in zip(np.append(times, schedule.cycles), np.append(words, 0), strict=True):
+        for memory, found in occupancy(program, schedule).items():
+            for time, count in zip(np.append(found.times, schedule.cycles), np.append(found.used, 0), strict=True):
                 event(begin + int(time), memories[memory], TrackEvent.TYPE_COUNTER).counter_value = int(count)
         if program.nodes:
             edges, owner = foreground(program, schedule.start, schedule.end, schedule.cycles)

@@ -173,7 +173,8 @@ def _check_apart(arguments: Sequence[Any]) -> None:
 
 def profile_of(config: NpuConfig, sessions: Iterable[Session]) -> Profile:
     """The profiles of some parts, added up."""
-    profile = Profile(config)
+    sessions = list(sessions)
+    profile = Profile(config, sessions[0].dram) if sessions else Profile(config)
     for session in sessions:
         one = session.profile
         if not one.cycles:

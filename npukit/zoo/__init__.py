@@ -192,4 +192,4 @@ def digits_heldout() -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np
     numbers = np.asarray(record["heldout"], dtype=np.int64)
     pixels, targets = load_digits(return_X_y=True)
     images = (pixels[numbers] / 16).astype(np.float32).reshape(-1, 1, 1, 8, 8)
-    return images, targets[numbers].astype(np.int64), numbers
+    return images, np.asarray(targets)[numbers].astype(np.int64), numbers

@@ -1,7 +1,9 @@
 """What of a model the machine takes over, what stays, and what a user can do about it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 
 import onnx_ir as ir
 from npukit.compiler.frontends.onnx.functions import DYNAMIC
@@ -11,6 +13,10 @@ from npukit.compiler.frontends.onnx.operators.quantisation import is_quantiser
 from npukit.isa.config import PRESETS, NpuConfig
 
 __all__ = ["Offload", "Reason", "suggestion_for"]
+
+
+_NAME = re.compile(r"\S*[0-9_/]\S*")
+"""A word with a digit, an underscore or a slash: the name of a node or tensor, or a number."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,24 @@ class Offload:
     def nodes(self) -> int:
         """Nodes that the machine takes over."""
         return self.nodes_total - len(self.reasons)
+
+    def grouped(self) -> list[list[Reason]]:
+        """Nodes that stay for the same reason, names and numbers apart, together; those with the most MACs first."""
+        groups: dict[tuple[str, str], list[Reason]] = {}
+        for reason in self.reasons:
+            groups.setdefault((reason.op, _NAME.sub("*", reason.reason)), []).append(reason)
+        return sorted(groups.values(), key=lambda alike: -sum(one.macs or 0 for one in alike))
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(alike[0].op)}</td><td>{len(alike)}</td><td>{escape(alike[0].reason)}</td></tr>"
+            for alike in self.grouped()
+        )
+        return (
+            f"<p>On the accelerator: {self.nodes} of {self.nodes_total} nodes, {self.macs} of {self.macs_total} "
+            "multiply-accumulates.</p>"
+            + (f"<table><tr><th>operator</th><th>nodes</th><th>why they stay</th></tr>{rows}</table>" if rows else "")
+        )
 
     @property
     def fallback(self) -> tuple[Reason, ...]:

@@ -1,0 +1,166 @@
+"""`TimedModel`: a model's simulated timing, from which reports, traces and plots are made."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from npukit import __version__
+from npukit.compiler.frontends.onnx.offload import Offload
+from npukit.hw.toolchain import needs
+from npukit.isa.config import PRESETS, NpuConfig
+from npukit.isa.program import Program
+from npukit.profiling.advice import Advice, advise
+from npukit.profiling.boundary import Boundary, HostModel
+from npukit.profiling.clock import Clock
+from npukit.profiling.layers import Profile, timing_profile
+from npukit.profiling.occupancy import occupancy
+from npukit.profiling.roofline import ceiling
+from npukit.profiling.text import offload_json
+from npukit.sim.dram import AnyDram, dram_json
+from npukit.sim.timing import Schedule
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from altair import Chart, FacetChart, LayerChart, VConcatChart
+    from pandas import DataFrame
+
+__all__ = ["TimedModel"]
+
+
+@dataclass(frozen=True)
+class TimedModel:
+    """A model's programs with the timing that each has when they run one after the other.
+
+    Attributes:
+        name: the model's.
+        runs: (program, its schedule) in the order of execution; empty where nothing runs on the accelerator.
+        dram: what lies behind the accelerator.
+        clock: at which cycles are told as milliseconds.
+        host: what is assumed of the host.
+        measured: advice whose changes were simulated; without it, `advice` is estimated.
+    """
+
+    name: str
+    config: NpuConfig
+    runs: Sequence[tuple[Program, Schedule]]
+    dram: AnyDram
+    clock: Clock
+    offload: Offload
+    host: HostModel = field(default_factory=HostModel)
+    measured: Sequence[Advice] | None = None
+
+    @cached_property
+    def profile(self) -> Profile:
+        """Totals and a row per layer."""
+        return timing_profile(self.config, self.runs, self.dram)
+
+    @cached_property
+    def advice(self) -> Sequence[Advice]:
+        """What would make it faster, the greatest gain first."""
+        return advise(self.profile, self.offload) if self.measured is None else self.measured
+
+    @property
+    def boundary(self) -> Boundary:
+        """What crosses between accelerator and host, and what the host computes."""
+        return Boundary.of(self.host, (program for program, _ in self.runs), self.offload)
+
+    @property
+    def label(self) -> str:
+        """The configuration's name, or what it is."""
+        preset = next((name for name, one in PRESETS.items() if one == self.config), None)
+        return preset or f"{self.config.array}x{self.config.array} {self.config.dtype} (custom)"
+
+    @cached_property
+    def peak_words(self) -> Mapping[str, int]:
+        """The most words in use at once of each memory."""
+        peaks: dict[str, int] = {}
+        for program, schedule in self.runs:
+            for memory, found in occupancy(program, schedule).items():
+                peaks[memory.name] = max(peaks.get(memory.name, 0), int(found.used.max(initial=0)))
+        return peaks
+
+    def to_dataframe(self) -> "DataFrame":
+        """A row per layer, as `Profile.to_dataframe` gives it."""
+        return self.profile.to_dataframe()
+
+    def plot_roofline(self) -> "LayerChart | FacetChart":
+        """The layers against what array and DRAM allow, as an Altair chart, which notebooks show; so do the others.
+
+        Raises:
+            ToolError: Altair is not installed, in this and the other plots.
+        """
+        return self.profile.plot_roofline()
+
+    def plot_timeline(self) -> "Chart":
+        """When each engine was at work, and for which layer."""
+        return _charts().timeline(self)
+
+    def plot_traffic(self) -> "LayerChart | FacetChart":
+        """Bytes a cycle to and from DRAM over time."""
+        return _charts().traffic(self)
+
+    def plot_memory(self) -> "VConcatChart":
+        """What of each on-chip memory is in use over time."""
+        charts = _charts()
+        return charts.stacked(list(charts.memory_map(self).values()))
+
+    def to_html(self) -> str:
+        """The report that `npukit profile` writes: one page that needs no network.
+
+        Raises:
+            ToolError: Altair or vl-convert-python is not installed.
+        """
+        with needs("profile", "an HTML report"):
+            from npukit.reports.profile_page import profile_page
+        return profile_page(self)
+
+    def _repr_html_(self) -> str:
+        cycles = self.profile.cycles
+        told = f": {self.clock.text(cycles)}" if cycles else ""
+        title = f"<p>{escape(self.name)} on {escape(self.label)}: {cycles} cycles{escape(told)}</p>"
+        return title + self.profile._repr_html_()
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the instructions' times, as one JSON object."""
+        profile, config = self.profile, self.config
+        read = sum(layer.read_bytes for layer in profile.layers)
+        written = sum(layer.write_bytes for layer in profile.layers)
+        return {
+            "schema": 1,
+            "version": __version__,
+            "model": self.name,
+            "config": config.to_dict(),
+            "cycles": profile.cycles,
+            "clock": self.clock.to_json(profile.cycles),
+            "macs": profile.macs,
+            "utilization": profile.utilization,
+            "peaks": {
+                "array_macs_per_cycle": config.array**2,
+                "vector_macs_per_cycle": config.array * config.vector_taps,
+            },
+            "macs_on_vector": sum(layer.macs for layer in profile.layers if layer.macs and not layer.array),
+            "roofline_utilization": ceiling(config, profile.macs, read, written, self.dram) / config.array**2,
+            "counters": profile.counters,
+            "dram": {
+                "read_bytes": read,
+                "write_bytes": written,
+                "peak_bytes": max((program.dram_bytes for program, _ in self.runs), default=0),
+            },
+            "memory": dram_json(self.dram),
+            "peak_words_in_use": dict(self.peak_words),
+            "instructions": sum(len(program.instructions) for program, _ in self.runs),
+            "boundary": self.boundary.to_json(),
+            "offload": offload_json(self.offload),
+            "advice": [one.to_json() for one in self.advice],
+            "layers": [asdict(layer) for layer in profile.layers],
+        }
+
+
+def _charts() -> "ModuleType":
+    """Loaded when asked for: Altair takes half a second."""
+    with needs("profile", "a plot"):
+        from npukit.reports import charts
+    return charts
