@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from npukit.compare_tflite import TfliteOracle
 from npukit.defined import definitions, given_name, with_given
+from npukit.divergence import Divergence
 from npukit.driver.host import (
     TFLITE,
     HostError,
@@ -92,6 +93,8 @@ class Comparison:
 
     Attributes:
         defined: tensors that are held to a definition, and how many elements of each are a step from ONNX Runtime's.
+        seen: (elements, how many of them differ) of each tensor that was compared, in that order.
+        divergence: the first tensor that differs, whole.
         by_itself: tensors that TensorFlow Lite Micro, the reference, made for the host, which shows nothing.
     """
 
@@ -105,10 +108,17 @@ class Comparison:
     first_mismatch: dict[str, Any] | None = None
     defined: dict[str, int] = field(default_factory=dict)
     by_itself: int = 0
+    seen: dict[str, tuple[int, int]] = field(default_factory=dict)
+    divergence: Divergence | None = field(default=None, compare=False, repr=False)
+
+    def see(self, tensor: str, unequal: NDArray[np.bool_]) -> None:
+        """Take note of a tensor that was compared, perhaps once more."""
+        size, count = self.seen.get(tensor, (0, 0))
+        self.seen[tensor] = size + unequal.size, count + int(unequal.sum())
 
     def to_json(self) -> dict[str, Any]:
         """The object that `run --json` prints under `compare`."""
-        return dict(vars(self))
+        return {name: value for name, value in vars(self).items() if name not in ("seen", "divergence")}
 
 
 _FEW = 0.005
@@ -262,6 +272,7 @@ def compare(
             result.defined[name] = result.defined.get(name, 0) + near
             unequal |= apart_from_float > (1 if near <= max(1, _FEW * want.size) else 0)
         count = int(unequal.sum())
+        result.see(name, unequal)
         if not count:
             equal.add(name)
             continue
@@ -269,6 +280,7 @@ def compare(
         result.max_abs_diff = max(result.max_abs_diff, _largest(want[unequal], got[unequal]))
         if result.first_mismatch is None:
             index = tuple(int(part) for part in np.argwhere(unequal)[0])
+            result.divergence = Divergence(name, want, got, unequal, index)
             apart = int(got[index]) - int(want[index]) & 0xFFFFFFFF if want.dtype.kind == "i" else 0
             host = _where_on_the_host(session.artifact, session.programs, name, index, apart, names, equal)
             result.first_mismatch = {

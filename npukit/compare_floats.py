@@ -11,6 +11,7 @@ from npukit.compare import Comparison
 from npukit.compare_tflite import TfliteOracle
 from npukit.compiler.ir.graph import Graph
 from npukit.compiler.ir.tensor import Tensor
+from npukit.divergence import Divergence
 from npukit.driver.host import HostError, cpu_features, open_session, run_session
 from npukit.driver.tflite_host import is_tflite
 from npukit.errors import UsageError
@@ -83,8 +84,10 @@ def _compare_graph(
         result.tensors += 1
         result.elements += want.size
         result.mismatches += count
+        result.see(layer.output, unequal)
         if count and result.first_mismatch is None:
             index = tuple(int(part) for part in np.argwhere(unequal)[0])
+            result.divergence = Divergence(layer.output, want, got, unequal, index)
             result.first_mismatch = {
                 "tensor": layer.output, "index": list(index), "expected": str(want[index]), "actual": str(got[index]),
                 "mismatches": count,

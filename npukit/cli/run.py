@@ -32,8 +32,9 @@ from npukit.compare_floats import FloatComparison, compare_floats
 from npukit.devices import check_device, device_names
 from npukit.driver.executor import programs_of
 from npukit.errors import UsageError
+from npukit.hw.toolchain import needs
 from npukit.loaded import FALLBACKS
-from npukit.npufile import read_model
+from npukit.npufile import read_model, write_bytes
 from npukit.npzfile import read_arrays, write_arrays
 from npukit.profiling.clock import Clock, clock_of
 from npukit.profiling.text import boundary_text, layer_table, offload_json, offload_text, thousands
@@ -66,6 +67,11 @@ def add_parsers(commands) -> None:
         help="compare every quantised tensor with ONNX Runtime, those of a TFLite model with TensorFlow Lite Micro, or "
         "every bf16 layer with ordered sums; exit 1 on a difference, and where nothing runs on the accelerator",
     )
+    parser.add_argument(
+        "--compare-report", metavar="F.html",
+        help="with --compare: write a page with the first tensor that differs, its tile, the instructions that made "
+        "it, and whether the cause lies on the host",
+    )  # fmt: skip
     parser.add_argument("--reference", metavar="MODEL", help="what a compiled model was compiled from, for --compare")
     parser.add_argument("--vcd", metavar="F", help="with --device rtl: write a waveform")
     parser.add_argument("--vcd-cycles", metavar="A:B", help="with --vcd: first and last cycle in it (default: all)")
@@ -90,6 +96,8 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError("--input and --seed both give the inputs: use one of them")
     if options.reference is not None and not options.compare:
         raise UsageError("--reference goes with --compare")
+    if options.compare_report is not None and not options.compare:
+        raise UsageError("--compare-report goes with --compare")
     check_device(options.device)
     if options.device.startswith("serial:"):
         given = {
@@ -102,7 +110,7 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError(f"--seed must be 0 or above, not {options.seed}")
     check_outputs(
         options,
-        {"--output": options.output, "--vcd": options.vcd},
+        {"--output": options.output, "--vcd": options.vcd, "--compare-report": options.compare_report},
         {"MODEL": options.model, "--input": options.input, "--reference": options.reference},
     )
 
@@ -178,6 +186,13 @@ def _run(options: argparse.Namespace) -> int:
                 comparison = compare(session, oracle_of(reference), inputs, outputs)
         if options.output:
             write_arrays(options.output, outputs)
+        if options.compare_report:
+            with needs("profile", "an HTML report"):
+                from npukit.reports.divergence_page import divergence_page
+            assert comparison is not None
+            page = divergence_page(options.model, comparison, session.programs).encode()
+            write_bytes(options.compare_report, page)
+            say(options, f"wrote {options.compare_report}: {len(page)} bytes")
         if options.json:
             print_json(_json(options, session, comparison, None if options.input else seed))
         else:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from npukit.profiling.difference import ProfileDifference
     from npukit.profiling.timed import TimedModel
 
-__all__ = ["gains", "memory_map", "roofline", "stacked", "svg", "timeline", "traffic"]
+__all__ = ["elements_map", "gains", "memory_map", "roofline", "stacked", "svg", "timeline", "traffic"]
 
 _WIDTH = 800
 _LABELLED = 12
@@ -183,6 +183,18 @@ def gains(found: "ProfileDifference") -> alt.Chart:
         color=alt.condition("datum.cycles < 0", alt.value("#06700d"), alt.value("#a00")),
         tooltip=["node:N", "op:N", "cycles:Q", "bound:N"],
     ).properties(width=_WIDTH, height=18 * max(1, len(rows)))  # fmt: skip
+
+
+def elements_map(cells: list[dict[str, Any]]) -> alt.Chart:
+    """A plane of a tensor, with `row`, `column`, `state`, `expected` and `actual` of each element."""
+    states = ["differs", "differs, in the tile", "differs, outside", "equal", "equal, in the tile", "equal, outside"]
+    colours = ["#a00", "#a00", "#e08a00", "#b9d3ee", "#b9d3ee", "#e4e4e4"]
+    return alt.Chart(_data(cells)).mark_rect(stroke="white", strokeWidth=0.5).encode(
+        x=alt.X("column:O", title="column"),
+        y=alt.Y("row:O", title="row"),
+        color=alt.Color("state:N", title=None, scale=alt.Scale(domain=states, range=colours)),
+        tooltip=["row:O", "column:O", "state:N", "expected:N", "actual:N"],
+    ).properties(width=alt.Step(14), height=alt.Step(14))  # fmt: skip
 
 
 def memory_map(timed: "TimedModel") -> dict[Memory, alt.Chart]:

@@ -260,8 +260,8 @@ def test_stop_after_prints_the_stage(npukit, digits, stage) -> None:
 # ---- run
 
 RUN_KEYS = {
-    "schema", "model", "config", "device", "dram", "dram_latency", "memory", "seed", "cycles", "clock", "macs",
-    "utilization", "seconds", "memory_peak", "offload", "counters", "layers",
+    "schema", "version", "model", "config", "device", "dram", "dram_latency", "memory", "seed", "cycles", "clock",
+    "macs", "utilization", "seconds", "memory_peak", "offload", "counters", "layers",
 }  # fmt: skip
 
 
