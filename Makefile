@@ -11,7 +11,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup torch browser demo test unit properties validators cost verify verify-long internals hostile faults tflite board networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream docs docs-check clean
+.PHONY: help deps prerequisites setup torch browser demo test unit properties validators cost verify verify-long internals hostile faults tflite board networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream notebooks docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -150,6 +150,9 @@ bitstream: $(STAMP) ## bitstreams and files for other systems, in build/: three 
 	$(BIN)/npukit synth --config ulx3s-bf16-4x4 -o build/ulx3s-bf16-4x4
 	$(BIN)/npukit synth --config icepi-zero-int8-4x4 -o build/icepi-zero-int8-4x4
 	$(BIN)/npukit synth --target axi --config int8-8x8 -o build/axi-int8-8x8
+
+notebooks: $(STAMP) ## examples/notebooks, run, as .ipynb files in build/notebooks
+	$(BIN)/python examples/notebooks/run.py
 
 docs: $(STAMP) ## write the generated documents anew
 	$(BIN)/python -m npukit.isa.docs

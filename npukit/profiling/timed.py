@@ -2,19 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from html import escape
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from npukit import __version__
 from npukit.compiler.frontends.onnx.offload import Offload
+from npukit.errors import UsageError
 from npukit.hw.toolchain import needs
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.isa.program import Program
 from npukit.profiling.advice import Advice, advise
 from npukit.profiling.boundary import Boundary, HostModel
 from npukit.profiling.clock import Clock
-from npukit.profiling.layers import Profile, timing_profile
+from npukit.profiling.explain import explain
+from npukit.profiling.layers import LayerProfile, Profile, timing_profile
 from npukit.profiling.occupancy import occupancy
 from npukit.profiling.roofline import ceiling
 from npukit.profiling.text import offload_json
@@ -81,6 +85,35 @@ class TimedModel:
             for memory, found in occupancy(program, schedule).items():
                 peaks[memory.name] = max(peaks.get(memory.name, 0), int(found.used.max(initial=0)))
         return peaks
+
+    def explained(self, node: str) -> list[tuple[LayerProfile, list[str]]]:
+        """The layers of a node, of which there may be several, and lines about each: how it is tiled, what it moves,
+        what bounds it, and what would change that."""
+        layers = iter(self.profile.layers)
+        found = []
+        for program, schedule in self.runs:
+            for one, layer in zip(program.nodes, islice(layers, len(program.nodes)), strict=True):
+                if one.name == node:
+                    found.append((layer, explain(program, schedule, one, layer, self.dram)))
+        return found
+
+    def explain(self, node: str) -> str:
+        """What `npukit explain` prints about a node.
+
+        Raises:
+            UsageError: no such node is on the accelerator; the message says why, or names some that are.
+        """
+        found = self.explained(node)
+        if found:
+            return "\n\n".join("\n".join(lines) for _, lines in found)
+        for reason in self.offload.reasons:
+            if reason.node == node:
+                raise UsageError(f"{node} ({reason.op}) stays off the accelerator: {reason.reason}")
+        names = [layer.node for layer in self.profile.layers]
+        if not names:
+            raise UsageError(f"{self.name} names no nodes: it is a program without a table of them, or all stays off")
+        near = get_close_matches(node, names, 3) or names[:3]
+        raise UsageError(f"{self.name} has no node {node!r} on the accelerator; there are {', '.join(near)}, ...")
 
     def to_dataframe(self) -> "DataFrame":
         """A row per layer, as `Profile.to_dataframe` gives it."""
