@@ -17,6 +17,7 @@ from npukit.isa.program import Program
 from npukit.profiling.advice import Advice, advise
 from npukit.profiling.boundary import Boundary, HostModel
 from npukit.profiling.clock import Clock
+from npukit.profiling.energy import Energy, energy_of
 from npukit.profiling.explain import explain
 from npukit.profiling.layers import LayerProfile, Profile, timing_profile
 from npukit.profiling.occupancy import occupancy
@@ -71,6 +72,16 @@ class TimedModel:
         """What crosses between accelerator and host, and what the host computes."""
         return Boundary.of(self.host, (program for program, _ in self.runs), self.offload)
 
+    @cached_property
+    def energies(self) -> Sequence[Energy]:
+        """Of each layer, in the profile's order, by the model of `npukit.profiling.energy`."""
+        return [energy_of(program, node.indices()) for program, _ in self.runs for node in program.nodes]
+
+    @property
+    def energy(self) -> Energy:
+        """Of all layers."""
+        return sum(self.energies, Energy())
+
     @property
     def label(self) -> str:
         """The configuration's name, or what it is."""
@@ -116,8 +127,8 @@ class TimedModel:
         raise UsageError(f"{self.name} has no node {node!r} on the accelerator; there are {', '.join(near)}, ...")
 
     def to_dataframe(self) -> "DataFrame":
-        """A row per layer, as `Profile.to_dataframe` gives it."""
-        return self.profile.to_dataframe()
+        """A row per layer, as `Profile.to_dataframe` gives it, with `energy_picojoules`."""
+        return self.profile.to_dataframe().assign(energy_picojoules=[energy.total for energy in self.energies])
 
     def plot_roofline(self) -> "LayerChart | FacetChart":
         """The layers against what array and DRAM allow, as an Altair chart, which notebooks show; so do the others.
@@ -186,9 +197,13 @@ class TimedModel:
             "peak_words_in_use": dict(self.peak_words),
             "instructions": sum(len(program.instructions) for program, _ in self.runs),
             "boundary": self.boundary.to_json(),
+            "energy_picojoules": self.energy.to_json(),
             "offload": offload_json(self.offload),
             "advice": [one.to_json() for one in self.advice],
-            "layers": [asdict(layer) for layer in profile.layers],
+            "layers": [
+                {**asdict(layer), "energy_picojoules": energy.total}
+                for layer, energy in zip(profile.layers, self.energies, strict=True)
+            ],
         }
 
 

@@ -58,13 +58,15 @@ def _summary(timed: TimedModel) -> str:
         (f"{100 * profile.utilization:.1f} %", f"of the {config.array} by {config.array} array's MACs"),
         (thousands(profile.macs), "MACs on the accelerator"),
         (f"{moved / 1e6:.3g} MB", "DRAM traffic"),
+        (f"{timed.energy.total / 1e6:.4g} uJ", "energy of arithmetic, memories and DRAM (modelled)"),
         (f"{boundary.transfer_milliseconds:.3g} ms", f"transfers of {thousands(boundary.bytes)} bytes (modelled)"),
         (f"{boundary.host_milliseconds:.3g} ms", f"{thousands(boundary.host_macs)} MACs on the host (modelled)"),
     ]
     machine = (
         f"{config.array} by {config.array} {config.dtype}, {config.on_chip_bytes / 1024:g} KiB on chip, "
         f"{config.bus_bytes} bytes a cycle. Cycles are simulated. Transfers and the host's part are no measurement: "
-        f"they assume {boundary.host.megabytes:g} MB and {boundary.host.gigamacs:g} * 10^9 MACs a second."
+        f"they assume {boundary.host.megabytes:g} MB and {boundary.host.gigamacs:g} * 10^9 MACs a second. Energy is "
+        "no measurement either: operations and accesses are counted, and multiplied with published figures for 45 nm."
     )
     parts = [cards(entries), note(machine)]
     if not timed.runs:
@@ -101,7 +103,7 @@ def _advice(timed: TimedModel) -> str:
 
 def _layers(timed: TimedModel) -> str:
     heads = ["layer", "operator", "input", "output", "MACs", "cycles", "share", "at work", "utilisation", "bound by"]
-    heads += ["array", "VECTOR", "bus", "bytes read", "of these weights", "bytes written"]
+    heads += ["array", "VECTOR", "bus", "bytes read", "of these weights", "bytes written", "energy, nJ"]
     rows = [
         [
             Cell(layer.node), Cell(layer.op), Cell(shape_text(layer.inputs[0])), Cell(shape_text(layer.output)),
@@ -110,8 +112,9 @@ def _layers(timed: TimedModel) -> str:
             Cell.number(layer.elapsed), Cell.number(layer.utilization, f"{100 * layer.utilization:.1f} %"),
             Cell(layer.bound), Cell.number(layer.array), Cell.number(layer.vector), Cell.number(layer.dram),
             Cell.number(layer.read_bytes), Cell.number(layer.weight_bytes), Cell.number(layer.write_bytes),
+            Cell.number(energy.total, thousands(round(energy.total / 1e3))),
         ]
-        for layer in timed.profile.layers
+        for layer, energy in zip(timed.profile.layers, timed.energies, strict=True)
     ]  # fmt: skip
     return section(
         "Layers",
