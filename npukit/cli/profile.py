@@ -151,18 +151,20 @@ def _table(timed: TimedModel) -> str:
         "read_bytes",
         "write_bytes",
         "weight_bytes",
+        "energy_picojoules",
         "ceiling_macs_per_cycle",
     ]
     names += causes
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
-    for layer, wait in zip(timed.profile.layers, waits, strict=True):
+    for layer, energy, wait in zip(timed.profile.layers, timed.energies, waits, strict=True):
         most = ceiling(timed.config, layer.macs, layer.read_bytes, layer.write_bytes, timed.dram)
         writer.writerow(
             [
                 layer.node, layer.op, " ".join(map(shape_text, layer.inputs)), shape_text(layer.output), layer.macs,
                 layer.cycles, layer.elapsed, f"{layer.utilization:.4f}", layer.bound,
                 layer.array, layer.vector, layer.dram, layer.read_bytes, layer.write_bytes, layer.weight_bytes,
+                f"{energy.total:.0f}",
                 f"{most:.1f}" if layer.macs else "",
                 *(wait[name] for name in causes),
             ]
