@@ -11,7 +11,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup torch browser demo test unit properties validators cost verify verify-long internals hostile faults tflite board networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon bitstream notebooks docs docs-check clean
+.PHONY: help deps prerequisites setup torch browser demo test unit properties validators cost verify verify-long internals hostile faults tflite board networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon area bitstream notebooks docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -143,6 +143,9 @@ bench: $(STAMP) ## measure what docs/benchmarks.md and docs/utilisation.md state
 
 silicon: $(STAMP) ## place and route blocks and cores for docs/silicon.md; an hour
 	$(BIN)/python bench/silicon.py
+
+area: $(STAMP) ## synthesise the cores that the area model is fitted to, those that are missing; an hour
+	$(BIN)/python bench/area.py
 
 bitstream: $(STAMP) ## bitstreams and files for other systems, in build/: three quarters of an hour
 	$(BIN)/npukit synth --config ulx3s-int8-8x8 -o build/ulx3s-int8-8x8

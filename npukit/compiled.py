@@ -26,9 +26,9 @@ from npukit.sim.dram import AnyDram, DramModel
 from npukit.sim.timing import Schedule, simulate_timing
 from npukit.sim.validator import refuse, validate_program
 
-__all__ = ["CompiledModel", "cached_search", "compile", "staying_nodes"]
+__all__ = ["SOURCES", "CompiledModel", "cached_search", "compile", "staying_nodes"]
 
-_SOURCES = source_digest(
+SOURCES = source_digest(
     Path(path) for name in ("compiler", "sim", "isa") for path in import_module(f"npukit.{name}").__path__
 )
 """Of what decides how a search goes, as it is loaded: files that are edited later are not what this process runs."""
@@ -136,7 +136,7 @@ def compile(
 
 def cached_search(progress: Callable[[str], None] = lambda _: None) -> Search:
     """A search that keeps what it measures in the user's cache."""
-    return Search(cache_path("search"), _SOURCES, progress)
+    return Search(cache_path("search"), SOURCES, progress)
 
 
 def staying_nodes(model: onnx.ModelProto) -> list[str]:

@@ -13,6 +13,7 @@ from npukit.cli import (
     configs,
     diff,
     explain,
+    explore,
     flash,
     ops,
     profile,
@@ -29,7 +30,23 @@ from npukit.errors import TOOL_ERRORS, USER_ERRORS
 __all__ = ["TOOL_ERRORS", "USER_ERRORS", "run_command"]
 
 _COMMANDS = (
-    *(zoo, ops, quantize, check, compile, run, profile, diff, explain, asm, configs, registers, verilog, verify),
+    *(
+        zoo,
+        ops,
+        quantize,
+        check,
+        compile,
+        run,
+        profile,
+        diff,
+        explain,
+        explore,
+        asm,
+        configs,
+        registers,
+        verilog,
+        verify,
+    ),
     *(synth, board_sim, flash),
 )
 _EXIT_CODES = (

@@ -16,7 +16,7 @@ from npukit.isa.program import Program
 from npukit.profiling.layers import transfer
 from npukit.sim.addressing import bank_depth
 
-__all__ = ["Energy", "energy_of", "sram_picojoules"]
+__all__ = ["MAC_PICOJOULES", "Energy", "energy_of", "sram_picojoules"]
 
 # Horowitz, ISSCC 2014, in picojoules.
 _ADD8, _ADD32, _MULTIPLY8, _MULTIPLY32 = 0.03, 0.1, 0.2, 3.1
@@ -27,8 +27,8 @@ _DRAM64 = (1300.0 + 2600.0) / 2
 """Of 64 bits: the middle of the range that the source gives."""
 
 _FMA_FP32 = _MULTIPLY_FP32 + _ADD_FP32
-_MAC = {"int8": _MULTIPLY8 + _ADD32, "bf16": _MULTIPLY_FP16 + _ADD_FP32}
-"""bf16's multiplier is taken for fp16's, which has three bits more."""
+MAC_PICOJOULES = {"int8": _MULTIPLY8 + _ADD32, "bf16": _MULTIPLY_FP16 + _ADD_FP32}
+"""Of a multiply-accumulate; bf16's multiplier is taken for fp16's, which has three bits more."""
 _ROUNDING = {"int8": _MULTIPLY32 + _ADD32, "bf16": _FMA_FP32}
 """A sum on its way to an element."""
 _RESULT: dict[Operation, float] = {
@@ -121,7 +121,7 @@ def _matrix(config: NpuConfig, one: Matrix) -> Energy:
     again = words - (0 if one.accumulate else one.blocks * places)
     memory = _access(config, Memory.ACT, words) + _access(config, Memory.ACC, words + again)
     memory += _access(config, Memory.WGT, one.blocks * reduction * config.array)
-    return Energy(array=words * config.array**2 * _MAC[config.dtype], memory=memory)
+    return Energy(array=words * config.array**2 * MAC_PICOJOULES[config.dtype], memory=memory)
 
 
 def _vector(config: NpuConfig, one: Vector) -> Energy:
@@ -133,7 +133,7 @@ def _vector(config: NpuConfig, one: Vector) -> Energy:
     if one.is_window:
         columns = one.width * one.window_step + max(0, one.window_width - one.window_step)
         read = one.blocks * one.height * one.window_height * columns
-        place = _ADD32 if one.operation is Operation.SUM else _MAC[config.dtype]
+        place = _ADD32 if one.operation is Operation.SUM else MAC_PICOJOULES[config.dtype]
         if one.operation is Operation.MAX:
             place = _ADD8
         arithmetic += one.window_height * one.window_width * place

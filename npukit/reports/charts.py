@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from npukit.profiling.difference import ProfileDifference
     from npukit.profiling.timed import TimedModel
 
-__all__ = ["elements_map", "gains", "memory_map", "roofline", "stacked", "svg", "timeline", "traffic"]
+__all__ = ["elements_map", "gains", "memory_map", "roofline", "stacked", "svg", "timeline", "trade_off", "traffic"]
 
 _WIDTH = 800
 _LABELLED = 12
@@ -195,6 +195,21 @@ def elements_map(cells: list[dict[str, Any]]) -> alt.Chart:
         color=alt.Color("state:N", title=None, scale=alt.Scale(domain=states, range=colours)),
         tooltip=["row:O", "column:O", "state:N", "expected:N", "actual:N"],
     ).properties(width=alt.Step(14), height=alt.Step(14))  # fmt: skip
+
+
+def trade_off(rows: list[dict[str, Any]], across: str, up: str) -> alt.LayerChart | alt.FacetChart:
+    """Machines by two objectives; `kind` is `front` or `other`, and presets have their names beside them."""
+    x = alt.X(f"{across}:Q", scale=alt.Scale(type="log", nice=False, padding=12))
+    y = alt.Y(f"{up}:Q", scale=alt.Scale(type="log", nice=False, padding=12))
+    points = alt.Chart(_data(rows)).mark_circle(size=70, opacity=0.8).encode(
+        x=x, y=y,
+        color=alt.Color("kind:N", title=None, scale=alt.Scale(domain=["front", "other"], range=["#a00", "#9ab"])),
+        tooltip=["trial:Q", "machine:N", "preset:N", f"{across}:Q", f"{up}:Q"],
+    )  # fmt: skip
+    labels = alt.Chart(_data([row for row in rows if row["preset"]])).mark_text(align="left", dx=8, fontSize=10)
+    return (
+        alt.layer(points, labels.encode(x=x, y=y, text="preset:N")).properties(width=_WIDTH, height=320).interactive()
+    )
 
 
 def memory_map(timed: "TimedModel") -> dict[Memory, alt.Chart]:

@@ -1,0 +1,132 @@
+"""What is varied: fields of the configuration, the memory's latency, and how much the compiler tries."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from npukit.errors import UsageError
+from npukit.isa import schema
+from npukit.isa.config import PRESETS, ConfigError, NpuConfig, load_config
+
+__all__ = ["Limits", "Space", "read_space"]
+
+_FIELDS = tuple(one.name for one in fields(NpuConfig) if one.name != "dtype")
+_LANES = ("vector_lanes", "fma_lanes")
+_PER_ARRAY = ("softmax_cycles", "normalize_cycles")
+DEFAULT: Mapping[str, tuple[int, ...]] = {
+    "array": (4, 8, 16, 32),
+    "act_depth": (256, 512, 1024, 1536, 2048, 4096),
+    "act_banks": (2, 4, 8),
+    "wgt_depth": (512, 1024, 2048, 4096, 7168),
+    "acc_depth": (64, 128, 256, 512),
+    "acc_banks": (2, 4),
+    "vector_lanes": (1, 2, 4, 8, 16, 32),
+    "fma_lanes": (1, 2, 4, 8, 16),
+    "vector_taps": (1, 3, 5),
+    "bus_bytes": (4, 8, 16),
+}
+"""What is varied where no file says otherwise; other fields stay as the base has them."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a machine may have at most; None: anything."""
+
+    on_chip_kib: float | None = None
+    lut4: float | None = None
+
+
+@dataclass(frozen=True)
+class Space:
+    """A design space.
+
+    Attributes:
+        base: whose other fields stay.
+        choices: values of each field that is varied.
+        latencies: of the reference DRAM, in cycles.
+        levels: of optimisation.
+    """
+
+    base: NpuConfig
+    choices: Mapping[str, Sequence[int]] = field(default_factory=lambda: dict(DEFAULT))
+    latencies: Sequence[int] = (100,)
+    levels: Sequence[int] = (1,)
+    limits: Limits = Limits()
+
+    def config(self, chosen: Mapping[str, int]) -> NpuConfig:
+        """The configuration with these values. Lanes are no more than the array has columns, and cycles of a word no
+        more than that either, so that each array size meets machines that are possible.
+
+        Raises:
+            ConfigError: they do not go together for another reason.
+        """
+        values = {name: chosen[name] for name in self.choices}
+        array = values.get("array", self.base.array)
+        for name in (*_LANES, *_PER_ARRAY):
+            wanted: int = values[name] if name in values else getattr(self.base, name)
+            values[name] = min(wanted, array)
+        return replace(self.base, **values)
+
+    def chosen(self, config: NpuConfig) -> dict[str, int] | None:
+        """The values of a configuration; None where it is not within the space."""
+        chosen = {name: getattr(config, name) for name in self.choices}
+        if any(value not in self.choices[name] for name, value in chosen.items()):
+            return None
+        try:
+            return chosen if self.config(chosen) == config else None
+        except ConfigError:
+            return None
+
+    def presets(self) -> dict[str, dict[str, int]]:
+        """The presets within the space, by name, as values."""
+        found = {name: self.chosen(config) for name, config in PRESETS.items()}
+        return {name: chosen for name, chosen in found.items() if chosen is not None}
+
+
+def read_space(path: str | Path | None, base: NpuConfig) -> Space:
+    """A space from a TOML file, or the default one.
+
+    The file has, all optional: `base`, a preset or a file; a table `fields` with a list of values for each field that
+    is varied; `dram_latency` and `optimize`, lists; a table `limits` with `on_chip_kib` and `lut4`.
+
+    Raises:
+        UsageError: it cannot be read, or says something else.
+        ConfigError: of its base.
+    """
+    if path is None:
+        return Space(base)
+    try:
+        value = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        schema.record(value, ("base", "fields", "dram_latency", "optimize", "limits"), "space",
+                      optional=("base", "fields", "dram_latency", "optimize", "limits"))  # fmt: skip
+        if "base" in value:
+            base = load_config(schema.text(value["base"], "base"))
+        found = schema.mapping(value.get("fields", {name: [*some] for name, some in DEFAULT.items()}), "fields")
+        choices: dict[str, Sequence[int]] = {}
+        for name, values in found.items():
+            schema.one_of(name, _FIELDS, "fields")
+            choices[name] = _values(values, f"fields.{name}")
+        limits = schema.record(value.get("limits", {}), ("on_chip_kib", "lut4"), "limits",
+                               optional=("on_chip_kib", "lut4"))  # fmt: skip
+        for name, limit in limits.items():
+            if type(limit) not in (int, float) or not 0 < limit < 1e12:
+                raise schema.SchemaError(f"limits.{name} must be a number above 0, not {limit!r}")
+        return Space(
+            base, choices, _values(value.get("dram_latency", [100]), "dram_latency"),
+            _values(value.get("optimize", [1]), "optimize", 2), Limits(**limits),
+        )  # fmt: skip
+    except OSError as error:
+        raise UsageError(f"--space: cannot read {path}: {error.strerror}") from None
+    except ConfigError:
+        raise
+    except ValueError as error:  # of TOML, of UTF-8, and of the schema
+        raise UsageError(f"--space: {path}: {error}") from None
+
+
+def _values(value: Any, place: str, most: int = 1 << 20) -> tuple[int, ...]:
+    found = tuple(schema.whole(one, 0, most, place) for one in schema.items(value, place))
+    if not found or len(set(found)) != len(found):
+        raise schema.SchemaError(f"{place} must be a list of one value or more, each once, not {list(found)}")
+    return found

@@ -1,0 +1,65 @@
+"""`npukit explore`: files, going on, refusals, and its page in a browser."""
+
+import csv
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optuna")
+
+SPACE = "[fields]\narray = [4, 8]\nbus_bytes = [4, 8, 16]\nvector_lanes = [1, 2, 4]\n[limits]\non_chip_kib = 300\n"
+
+
+@pytest.fixture
+def search(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "kept").mkdir()
+    monkeypatch.setattr("npukit.exploration.evaluate.cache_folder", lambda _: tmp_path / "kept")
+    (tmp_path / "space.toml").write_text(SPACE)
+
+    def run(*options: object):
+        return npukit("explore", "digits", "-o", tmp_path / "out", "--space", tmp_path / "space.toml", "--jobs", 1,
+                      "--config", "int8-8x8", *options)  # fmt: skip
+
+    return run
+
+
+def test_files_and_going_on(npukit, search, tmp_path: Path) -> None:
+    first = search("--trials", 4, "--json").json
+    assert len(first["points"]) == 4
+    again = search("--trials", 4, "--json").json
+    assert again == first
+    found = search("--trials", 7, "--json").json
+    assert found["points"][:4] != [] and len(found["points"]) == 7
+    assert [one["trial"] for one in found["points"][:4]] == [one["trial"] for one in first["points"]]
+    with open(tmp_path / "out" / "pareto.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert sorted(int(row["trial"]) for row in rows) == sorted(one["trial"] for one in found["points"])
+    front = [one for one in found["points"] if one["front"]]
+    assert [row["front"] for row in rows] == ["True"] * len(front) + ["False"] * (7 - len(front))
+    names = {path.name for path in (tmp_path / "out" / "configs").iterdir()}
+    assert names == {f"{one['trial']:04}.toml" for one in front}
+    assert "int8-4x4" in {one["preset"] for one in found["points"]}
+    # each point runs again as it says
+    point = front[0]
+    command, verify = point["commands"]
+    result = npukit(*shlex.split(command)[1:], "--json").json
+    assert result["cycles"] == point["models"]["digits"]["cycles"] and result["config"] == point["config"]
+    assert shlex.split(verify)[:2] == ["npukit", "verify"]
+    text = search("--trials", 7)
+    assert text.out.splitlines()[0].split() == ["trial", "machine", "preset", "cycles", "area", "energy"]
+    assert len(text.out.splitlines()) == 2 + len(front)
+    search("--trials", 7, "--objectives", "cycles").refused("another search", "objectives")
+    assert json.loads((tmp_path / "out" / "pareto.json").read_text()) == found
+
+
+def test_bad_options(npukit, search, tmp_path: Path) -> None:
+    search("--objectives", "cycles,speed").refused("--objectives", "'speed'")
+    search("--objectives", "cycles,cycles").refused("twice")
+    search("--trials", 0).refused("--trials must be 1 or more")
+    search("--jobs", -1).refused("--jobs")
+    npukit("explore", tmp_path / "none.onnx", "-o", tmp_path / "x", "--jobs", 1).refused("none.onnx")
+    (tmp_path / "file").write_text("")
+    npukit("explore", "digits", "-o", tmp_path / "file", "--jobs", 1).refused("file")
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("pareto*"))
