@@ -1,4 +1,4 @@
-"""Synthesise cores of many configurations, about an hour: the points to which the area model is fitted, in fpga/area_points.json.
+"""Synthesise cores of many configurations, which takes an hour: what the area model is fitted to, area_points.json.
 
 Configurations are drawn over every field that decides area, the same ones each time. What is measured is written after
 each, so that a run that was cut off goes on where it was.

@@ -20,7 +20,10 @@ def test_every_package_is_listed() -> None:
 def test_every_file_beside_modules_is_listed() -> None:
     """Files of other kinds within packages, as C sources, which setuptools takes by these patterns alone."""
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    for package, folder in (("npukit.driver", ROOT / "driver"), ("npukit.firmware", ROOT / "npukit" / "firmware")):
+    for package, folder in (
+        ("npukit.driver", ROOT / "driver"), ("npukit.fpga", ROOT / "fpga"),
+        ("npukit.firmware", ROOT / "npukit" / "firmware"), ("npukit.reports", ROOT / "npukit" / "reports"),
+    ):  # fmt: skip
         taken = {path for pattern in data[package] for path in folder.glob(pattern)}
         found = {path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc", ".md")}
         assert found == taken
