@@ -159,6 +159,8 @@ class SdramModel:
             self._fail("ACTIVATE before the mode is set", pins)
         if bank.row is not None:
             self._fail(f"ACTIVATE with row {bank.row} open", pins)
+        if pins.address >> self.chip.row_bits:
+            self._fail("ACTIVATE of a row that the chip does not have", pins)
         self._after(bank.precharged, self.times.precharge, "ACTIVATE after tRP", pins)
         self._after(bank.activated, self.times.row_cycle, "ACTIVATE after tRC", pins)
         for other in self.banks:

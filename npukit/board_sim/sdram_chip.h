@@ -146,6 +146,10 @@ private:
         Bank& bank = banks_[size_t(pins.bank)];
         if (!burst_) fail("ACTIVATE before the mode is set", &pins);
         if (bank.row >= 0) fail("ACTIVATE with row " + std::to_string(bank.row) + " open", &pins);
+        if (pins.address >> times_.row_bits) {
+            fail("ACTIVATE of a row that the chip does not have", &pins);
+            return;
+        }
         after(bank.precharged, times_.precharge, "ACTIVATE after tRP", pins);
         after(bank.activated, times_.row_cycle, "ACTIVATE after tRC", pins);
         for (const Bank& other : banks_) after(other.activated, times_.bank_to_bank, "ACTIVATE after tRRD", pins);

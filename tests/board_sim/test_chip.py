@@ -89,7 +89,7 @@ def in_cpp(library: ctypes.CDLL, steps: list[SdramPins], memory: np.ndarray) -> 
         library.chip_destroy(chip)
 
 
-@pytest.mark.parametrize("seed", [1, None], ids=["fixed", "fresh"])
+@pytest.mark.parametrize("seed", [540386, None], ids=["fixed", "fresh"])
 def test_random_traffic(made: Made, seed: int | None) -> None:
     drawn = seed or random.SystemRandom().randrange(10**6)
     print("seed", drawn)

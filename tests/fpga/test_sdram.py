@@ -170,6 +170,7 @@ def test_words_come_when_the_data_sheet_says() -> None:
         ("REFRESH after tRP", lambda t: [
             command("ACTIVATE"), t.row_active, command("PRECHARGE"), t.precharge - 1, command("REFRESH")]),
         ("with row 0 open", lambda t: [command("ACTIVATE"), 20, command("ACTIVATE", address=1)]),
+        ("a row that the chip does not have", lambda t: [command("ACTIVATE", address=1 << 11)]),
         ("READ of a closed bank", lambda t: [command("ACTIVATE"), 20, command("READ", 1)]),
         ("column beyond the row", lambda t: [command("ACTIVATE"), 20, command("READ", address=1 << 10)]),
         ("cuts another one short", lambda t: [command("ACTIVATE"), 20, command("READ"), command("READ")]),
