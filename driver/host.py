@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx
 import onnxruntime
+from npukit.driver.unsigned_weights import with_unsigned_weights
 from numpy.typing import NDArray
 from onnx import helper
 
@@ -47,8 +48,7 @@ class HostError(RuntimeError):
 def session_options() -> onnxruntime.SessionOptions:
     """Options under which ONNX Runtime computes int8 QDQ graphs in integers, as the oracle does.
 
-    Without `qdqisint8allowed` int8 convolutions run in float. On x86-64 hosts without VNNI the
-    kernels saturate intermediate sums unless `x64quantprecision` asks them not to. Of two quantisations of one tensor,
+    Without `qdqisint8allowed` int8 convolutions run in float. Of two quantisations of one tensor,
     one behind the other, ONNX Runtime leaves out one, so that other values come out than the model says, and only where
     nobody looks at the tensor between them; `disable_double_qdq_remover` lets it compute both.
     """
@@ -56,8 +56,6 @@ def session_options() -> onnxruntime.SessionOptions:
     options.log_severity_level = 4  # errors come as exceptions, and need no second voice on stderr
     options.add_session_config_entry("session.qdqisint8allowed", "1")
     options.add_session_config_entry("session.disable_double_qdq_remover", "1")
-    if "vnni" not in " ".join(cpu_features()):
-        options.add_session_config_entry("session.x64quantprecision", "1")
     return options
 
 
@@ -68,9 +66,13 @@ def open_session(
 ) -> onnxruntime.InferenceSession:
     """A session of ONNX Runtime, on the host's processor unless `providers` name others.
 
+    Its sums of products are exact: on a processor without VNNI, weights of uint8 activations are uint8 for it.
+
     Raises:
         HostError: when it refuses the model.
     """
+    if "vnni" not in " ".join(cpu_features()):
+        model = with_unsigned_weights(model)
     try:
         return onnxruntime.InferenceSession(
             model.SerializeToString(), options or session_options(), providers=list(providers)

@@ -5,11 +5,15 @@ import builtins
 import numpy as np
 import pytest
 from npukit.driver import host
-from onnx import ModelProto, TensorProto, helper, load_from_string
+from npukit.driver.unsigned_weights import with_unsigned_weights
+from onnx import ModelProto, TensorProto, helper, load_from_string, numpy_helper
 
 from npukit import zoo
 from npukit.compare import Oracle
 from npukit.errors import UsageError
+
+
+FEATURES = host.cpu_features()
 
 
 def gather() -> ModelProto:
@@ -59,17 +63,54 @@ def test_sessions(capfd) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_options(monkeypatch) -> None:
-    def entry(name: str) -> str | None:
-        try:
-            return host.session_options().get_session_config_entry(name)
-        except RuntimeError:  # not set
-            return None
+def quantised_by(*kinds: str, size: int = 64) -> ModelProto:
+    """Products with weights of int8, one behind the other, whose activations have these types, all at extremes."""
+    generator, nodes, constants, name = np.random.default_rng(1), [], [], "x"
+    for k, kind in enumerate(kinds):
+        values = {"scale": np.float32(size * 2.0**k), "zero": np.array(0, kind), "weights": None, "fine": np.float32(1)}
+        values["weights"] = generator.choice(np.array([-128, 127], np.int8), (size, size))
+        constants += [numpy_helper.from_array(np.asarray(value), f"{key}_{k}") for key, value in values.items()]
+        constants.append(numpy_helper.from_array(np.array(0, np.int8), f"weight_zero_{k}"))
+        nodes += [
+            helper.make_node("QuantizeLinear", [name, f"fine_{k}", f"zero_{k}"], [f"q_{k}"]),
+            helper.make_node(
+                "QLinearMatMul",
+                [f"q_{k}", f"fine_{k}", f"zero_{k}", f"weights_{k}", f"fine_{k}", f"weight_zero_{k}", f"scale_{k}",
+                 f"zero_{k}"],
+                [f"y_{k}"],
+            ),
+            helper.make_node("DequantizeLinear", [f"y_{k}", f"fine_{k}", f"zero_{k}"], [f"float_{k}"]),
+        ]  # fmt: skip
+        name = f"float_{k}"
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [size, size])
+    y = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "products", [x], [y], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
-    assert entry("session.qdqisint8allowed") == "1"
-    for features, expected in ((("avx2",), "1"), (("avx2", "avx512_vnni"), None), (("avx_vnni",), None)):
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_products_do_not_saturate(kind: str) -> None:
+    """On a host without VNNI, too: sums of two products of extremes are more than 16 bits."""
+    model, limits = quantised_by(kind), np.iinfo(kind)
+    x = np.random.default_rng(2).choice(np.array([limits.min, limits.max], np.float32), (64, 64))
+    weights = numpy_helper.to_array(model.graph.initializer[2]).astype(np.int64)
+    (found,) = host.run_session(host.open_session(model), ["float_0"], {"x": x}).values()
+    np.testing.assert_array_equal(found, np.clip(np.rint(x.astype(np.int64) @ weights / 64), limits.min, limits.max))
+
+
+def test_weights_become_unsigned_without_vnni(monkeypatch) -> None:
+    """Those of uint8 activations, those of int8 ones not."""
+    mixed = quantised_by("uint8", "int8", "uint8")
+    kinds = [one.data_type for one in with_unsigned_weights(mixed).graph.initializer if "weights_" in one.name]
+    assert kinds.count(TensorProto.UINT8) == 2
+    assert [node.input[3].endswith("unsigned") for node in with_unsigned_weights(mixed).graph.node[1::3]] == [1, 0, 1]
+    x = {"x": np.random.default_rng(3).choice(np.array([-128, 0, 127, 255], np.float32), (64, 64))}
+    found = []
+    for features in (("avx2",), ("avx2", "avx512_vnni")):
         monkeypatch.setattr(host, "cpu_features", lambda features=features: features)
-        assert entry("session.x64quantprecision") == expected
+        found.append(host.open_session(mixed).run(None, x)[0])
+    if "vnni" in " ".join(FEATURES):
+        np.testing.assert_array_equal(*found)
 
 
 def test_hosts_that_are_no_oracle(monkeypatch) -> None:
