@@ -12,7 +12,6 @@ from npukit import zoo
 from npukit.compare import Oracle
 from npukit.errors import UsageError
 
-
 FEATURES = host.cpu_features()
 
 
