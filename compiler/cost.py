@@ -74,7 +74,8 @@ class CostModel:
             return one.planes * one.rows * one.words * max(1, config.word_bytes // config.bus_bytes) + 3
         if isinstance(one, Matrix):
             steps = one.blocks * one.channels * one.kernel_height * one.kernel_width
-            return steps * max(one.height * one.width, config.array, self._timing.accumulate_latency)
+            passes = steps * config.row_passes
+            return passes * max(one.height * one.width, config.rows, self._timing.accumulate_latency)
         assert isinstance(one, Vector), one
         return one.blocks * stream_cycles(config, one) + max(_BLOCK_CYCLES, descriptor_words(config, one))
 
@@ -129,11 +130,11 @@ class ConvolutionCost:
 
         # of all tiles; blocks are shared out among them as evenly as can be
         blocks = tiles * shape.out_blocks
-        least = max(config.array, self._accumulate)
+        least = max(config.rows, self._accumulate)
         streamed = images * max(least, outputs)
         if images > 1 and shape.in_line:
             streamed = max(least, images * shape.line)
-        matrix = blocks * self._steps * streamed
+        matrix = blocks * self._steps * config.row_passes * streamed
         vector = blocks * images * (outputs * self._passes + _BLOCK_CYCLES)
         store = blocks * images * self._stored(tiling, outputs * config.word_bytes) / tiling.blocks
         inputs, weights = images * self._loaded_inputs(tiling), self._loaded_weights(tiling)

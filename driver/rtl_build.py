@@ -197,7 +197,7 @@ def build_library(
     """
     macros = (f"-DNPU_BUS_BYTES={config.bus_bytes}", f"-DNPU_MAX_BURST={config.max_burst}")
     harness = {HARNESS.name: HARNESS.read_text(encoding="utf-8")}  # once: what is built must be what the key stands for
-    what = f"the {config.dtype} {config.array}x{config.array} core"
+    what = f"the {config.dtype} {config.size} core"
     model = Model(what, verilog, MODULE, "Vnpu", harness, (), macros, trace, optimise, sanitize)
     return build_model(model, progress)
 

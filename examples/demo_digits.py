@@ -51,7 +51,7 @@ def main() -> int:
     profile = session.profile
     print(
         f"per image: {profile.cycles} cycles, utilisation {100 * profile.utilization:.1f} % of "
-        f"{session.config.array}x{session.config.array} MACs a cycle"
+        f"{session.config.size} MACs a cycle"
     )
     print(f"total time: {time.perf_counter() - start:.1f} s")
     return 1 if comparison.mismatches or right != right_reference else 0

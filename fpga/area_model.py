@@ -51,7 +51,7 @@ def _terms(config: NpuConfig, resource: str) -> Mapping[str, float]:
     normalize = size / config.normalize_cycles if config.normalize_cycles and not floating else 0.0
     terms = {
         "the same for all": 1.0,
-        "processing elements": size**2,
+        "processing elements": config.array_macs,
         "columns": size,
         "lanes": config.vector_lanes,
         "taps of all lanes": config.vector_lanes * config.vector_taps,

@@ -3,7 +3,7 @@
 from amaranth import Cat, Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for, exact_log2
+from amaranth.utils import bits_for, ceil_log2
 from npukit.hw.delay import delay
 from npukit.hw.product import RegisteredProduct
 
@@ -61,11 +61,11 @@ class ProcessingElement(wiring.Component):
 
 
 class SystolicArray(wiring.Component):
-    """`size` x `size` processing elements with the skews at their edges.
+    """`rows` x `columns` processing elements with the skews at their edges.
 
     An activation word that enters in cycle t leaves as a word of sums in t + `latency`. A weight word for
     row r that enters in cycle t is in the shadows of row r before the activation of cycle t + 1 - r reaches
-    them: the whole tile enters in `size` cycles, row 0 first, and its first row at the earliest in the
+    them: the whole tile enters in `rows` cycles, row 0 first, and its first row at the earliest in the
     cycle in which the previous tile's first activation (with `swap`) enters.
     """
 
@@ -76,26 +76,26 @@ class SystolicArray(wiring.Component):
     weights_en: Signal
     sums: Signal
 
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._sum_bits = 16 + exact_log2(size)
-        self.latency = 2 * (size - 1) + ProcessingElement.latency
+    def __init__(self, rows: int, columns: int) -> None:
+        self._rows, self._columns = rows, columns
+        self._sum_bits = 16 + ceil_log2(rows)
+        self.latency = (rows - 1) + (columns - 1) + ProcessingElement.latency
         super().__init__(
             {
-                "activations": In(8 * size),
+                "activations": In(8 * rows),
                 "swap": In(1),
-                "weights": In(8 * size),
-                "weights_row": In(bits_for(size - 1)),
+                "weights": In(8 * columns),
+                "weights_row": In(bits_for(rows - 1)),
                 "weights_en": In(1),
-                "sums": Out(32 * size),
+                "sums": Out(32 * columns),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        size = self._size
+        columns = self._columns
         rows = []
-        for row in range(size):
+        for row in range(self._rows):
             rows.append(
                 (
                     delay(m, self.activations.word_select(row, 8).as_signed(), row, f"activation_{row}"),
@@ -103,12 +103,12 @@ class SystolicArray(wiring.Component):
                 )
             )
         control = Cat(self.weights_row, self.weights_en)
-        sums: list = [0] * size
-        for column in range(size):
+        sums: list = [0] * columns
+        for column in range(columns):
             weight = delay(m, self.weights.word_select(column, 8).as_signed(), column, f"weight_{column}")
             m_control = delay(m, control, column, f"weight_control_{column}") if column else control
             row_index, enable = m_control[:-1], m_control[-1]
-            for row in range(size):
+            for row in range(self._rows):
                 m.submodules[f"element_{row}_{column}"] = element = ProcessingElement(self._sum_bits)
                 activation, swap = rows[row]
                 m.d.comb += [
@@ -120,7 +120,7 @@ class SystolicArray(wiring.Component):
                 ]
                 rows[row] = element.activation_out, element.swap_out
                 sums[column] = element.sum_out
-        aligned = [delay(m, total, size - 1 - column, f"sum_{column}") for column, total in enumerate(sums)]
+        aligned = [delay(m, total, columns - 1 - column, f"sum_{column}") for column, total in enumerate(sums)]
         for column, total in enumerate(aligned):
             wide = Signal(signed(32), name=f"wide_{column}")
             m.d.comb += [wide.eq(total.as_signed()), self.sums.word_select(column, 32).eq(wide)]

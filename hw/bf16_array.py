@@ -56,33 +56,33 @@ class Bf16ProcessingElement(wiring.Component):
 
 
 class Bf16Array(wiring.Component):
-    """`size` x `size` processing elements with the skews at their edges.
+    """`rows` x `columns` processing elements with the skews at their edges.
 
     An activation word that enters in cycle t leaves as a word of sums in t + `latency`. Weights enter as in the int8
     array, a word a cycle with its row's number; between rows they wait as long as activations do, so that both go
     down the array with one slope.
     """
 
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self.latency = (size - 1) * (Float32Adder.latency + 1) + Bf16ProcessingElement.latency
+    def __init__(self, rows: int, columns: int) -> None:
+        self._rows, self._columns = rows, columns
+        self.latency = (rows - 1) * Float32Adder.latency + (columns - 1) + Bf16ProcessingElement.latency
         super().__init__(
             {
-                "activations": In(16 * size),
+                "activations": In(16 * rows),
                 "swap": In(1),
-                "weights": In(16 * size),
-                "weights_row": In(bits_for(size - 1)),
+                "weights": In(16 * columns),
+                "weights_row": In(bits_for(rows - 1)),
                 "weights_en": In(1),
-                "sums": Out(32 * size),
+                "sums": Out(32 * columns),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        size, slope = self._size, Float32Adder.latency
+        columns, slope = self._columns, Float32Adder.latency
         # what enters column 0 of each row: an activation and whether it swaps
         rows = []
-        for row in range(size):
+        for row in range(self._rows):
             activation = self.activations.word_select(row, 16)
             rows.append(
                 (
@@ -91,11 +91,11 @@ class Bf16Array(wiring.Component):
                 )
             )
         control = Cat(self.weights_row, self.weights_en)
-        for column in range(size):
+        for column in range(columns):
             weight = delay(m, self.weights.word_select(column, 16), column, f"weight_{column}")
             command = delay(m, control, column, f"weight_control_{column}")
             total = None
-            for row in range(size):
+            for row in range(self._rows):
                 if row:
                     weight = delay_in_memory(m, weight, slope - 1, f"weight_{row}_{column}")
                     command = delay(m, command, slope - 1, f"weight_control_{row}_{column}")
@@ -111,5 +111,5 @@ class Bf16Array(wiring.Component):
                 rows[row] = element.activation_out, element.swap_out
                 total = element.sum_out
             assert total is not None
-            m.d.comb += self.sums.word_select(column, 32).eq(delay(m, total, size - 1 - column, f"sum_{column}"))
+            m.d.comb += self.sums.word_select(column, 32).eq(delay(m, total, columns - 1 - column, f"sum_{column}"))
         return m

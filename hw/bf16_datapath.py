@@ -8,7 +8,7 @@ the lanes then; they leave them 12 cycles later, are collected into the result w
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.memory import Memory as Ram
-from amaranth.utils import exact_log2
+from amaranth.utils import ceil_log2
 from npukit.hw.bf16 import (
     CANONICAL_NAN,
     Bf16Multiplier,
@@ -22,7 +22,7 @@ from npukit.hw.delay import delay, delay_in_memory
 from npukit.hw.function import FunctionLane
 from npukit.hw.pipeline import Pipeline, Staged
 from npukit.hw.vector_base import OPERANDS, WINDOW, VectorDatapath, is_one_of, lane_group_bits
-from npukit.hw.vector_loader import WordKind
+from npukit.hw.vector_loader import WordKind, lane_of
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import WHOLE_WORD_OPERATIONS, Operation
 from npukit.isa.timing import ADDER_LATENCY, Timing
@@ -144,8 +144,7 @@ class Bf16VectorDatapath(VectorDatapath):
         """The lanes that look up FUNCTION's lines, which are there in `_LINES`."""
         lanes = Timing(self._config).softmax_lanes
         word, place = self.parameters.payload.data, self.parameters.payload.place
-        pairs = self._config.array // 2
-        pair = word.word_select(place.index % pairs, 64)
+        pair = word.word_select(lane_of(self._config, place), 64)
         lines = []
         for k in range(lanes):
             m.submodules[f"function_{k}"] = lane = FunctionLane()
@@ -189,7 +188,7 @@ class Bf16VectorDatapath(VectorDatapath):
 
         # the sums as they were: written when complete, read a cycle before the first product
         passes = config.array // lanes
-        place = Cat(self.control.lane_group[: exact_log2(passes)], self.control.window.sum_place)
+        place = Cat(self.control.lane_group[: ceil_log2(passes)], self.control.window.sum_place)
         m.submodules.sums = ram = Ram(shape=32 * lanes, depth=1 << len(place), init=[])
         write, read = ram.write_port(), ram.read_port()
         begun = Signal(_adding(len(place)))

@@ -3,7 +3,7 @@
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
+from amaranth.utils import ceil_log2, exact_log2
 from npukit.isa.config import NpuConfig
 
 __all__ = [
@@ -22,7 +22,7 @@ _ROW_BITS = 25
 
 def address_bits(config: NpuConfig) -> int:
     """Bits of a byte address relative to the base register."""
-    return _WORD_BITS + exact_log2(config.word_bytes)
+    return _WORD_BITS + ceil_log2(config.word_bytes)
 
 
 def burst_layout(config: NpuConfig) -> data.StructLayout:
@@ -146,9 +146,13 @@ class BurstGenerator(wiring.Component):
 
 def bytes_of(words: Value, word_bytes: int) -> Value:
     """A number of words as bytes, which keeps its sign."""
+    if word_bytes & (word_bytes - 1):
+        return words * word_bytes
     return words << exact_log2(word_bytes)
 
 
 def last_byte_of(words: Value, word_bytes: int) -> Value:
     """Of a number of words less one, the number of bytes less one."""
+    if word_bytes & (word_bytes - 1):
+        return words * word_bytes + (word_bytes - 1)
     return Cat(Const(word_bytes - 1, exact_log2(word_bytes)), words)

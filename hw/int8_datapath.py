@@ -19,7 +19,7 @@ from npukit.hw.requantize import RequantizeLane
 from npukit.hw.softmax import SoftmaxLane
 from npukit.hw.two_source import TwoSourceLane, TwoSourceOperation
 from npukit.hw.vector_base import OPERANDS, WINDOW, VectorDatapath, is_one_of, lane_group_bits
-from npukit.hw.vector_loader import WordKind
+from npukit.hw.vector_loader import WordKind, lane_of
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import operations_of
 from npukit.isa.instructions import SOFTMAX_OPERATIONS, TWO_SOURCE_OPERATIONS, WHOLE_WORD_OPERATIONS, Operation
@@ -126,7 +126,7 @@ class Int8VectorDatapath(VectorDatapath):
         present = control.at(OPERANDS)
         sums = present.operation == Operation.TABLE_SUM
         place = self.parameters.payload.place
-        entry = self.parameters.payload.data.word_select(place.index % config.array, 32)
+        entry = self.parameters.payload.data.word_select(lane_of(config, place), 32)
         places = Signal(8 * config.array)
         m.d.comb += places.eq(Mux(sums, Cat(a.word_select(k, 32)[:8] for k in range(config.array)), b))
         is_sum = delay(m, sums, SoftmaxLane.latency, "table_sum")
@@ -215,7 +215,7 @@ class Int8VectorDatapath(VectorDatapath):
     def _look_up(self, m: Module, k: int, source: Value) -> Value:
         """The table's entry for an int8, three cycles after it came."""
         place = self.parameters.payload.place
-        lane = place.index % self._config.array
+        lane = lane_of(self._config, place)
         m.submodules[f"table_{k}"] = ram = Ram(shape=32, depth=TABLE_LOAD_CYCLES, init=[])
         write, read = ram.write_port(), ram.read_port()
         unsigned = Value.cast(source)[:8] ^ 0x80

@@ -3,6 +3,7 @@
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
+from amaranth.utils import bits_for
 from npukit.hw.array import SystolicArray
 from npukit.hw.bf16 import Float32Adder
 from npukit.hw.bf16_array import Bf16Array
@@ -19,9 +20,11 @@ __all__ = ["MatrixEngine"]
 
 _ARRAYS = {INTEGER: SystolicArray, FLOATING: Bf16Array}
 
-_LOOPS = ("blocks", "channels", "kernel_height", "kernel_width", "height", "width")
-_STEP_LOOPS = 4
-"""The outer loops, whose indices choose the weight tile."""
+_LOOPS = ("blocks", "channels", "kernel_height", "kernel_width", "passes", "height", "width")
+"""Those of an instruction, and, within its reduction steps, the passes in which an array of few rows takes a word."""
+_PASS = _LOOPS.index("passes")
+_STEP_LOOPS = _PASS + 1
+"""The outer loops, whose indices choose the weights."""
 
 
 class _Word(data.Struct):
@@ -59,7 +62,7 @@ class MatrixEngine(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        size = self._config.array
+        size, passes = self._config.rows, self._config.row_passes
         hazard = Timing(self._config).accumulate_latency
         head, issue, start = self.instructions.payload, Signal(), Signal()
         front, run = Signal.like(head), Signal.like(head)
@@ -72,20 +75,26 @@ class MatrixEngine(wiring.Component):
         m.submodules.tiles = tiles = LoopNest(_STEP_LOOPS, 0)
         m.submodules.words = words = LoopNest(len(_LOOPS), 2)
         for level, name in enumerate(_LOOPS):
+            if level == _PASS:
+                for nest in (words, tiles):
+                    m.d.comb += [nest.counts[level].eq(passes - 1), nest.once[level].eq(passes == 1)]
+                continue
             m.d.comb += [words.counts[level].eq(run[name]), words.once[level].eq(front[name] == 0)]
             if level < _STEP_LOOPS:
                 m.d.comb += [tiles.counts[level].eq(front[name]), tiles.once[level].eq(head[name] == 0)]
-        act_strides = {1: "channel", 2: "kernel_y", 3: "kernel_x", 4: "y", 5: "x"}
-        acc_strides = {0: "block", 4: "y", 5: "x"}
+        act_strides = {
+            "channels": "channel", "kernel_height": "kernel_y", "kernel_width": "kernel_x", "height": "y", "width": "x",
+        }  # fmt: skip
+        acc_strides = {"blocks": "block", "height": "y", "width": "x"}
         for track, prefix, strides in ((0, "act", act_strides), (1, "acc", acc_strides)):
             m.d.comb += words.offsets[track].eq(front[f"{prefix}_offset"])
-            for level, name in strides.items():
-                m.d.comb += words.strides[track][level].eq(run[f"{prefix}_stride_{name}"])
+            for loop, name in strides.items():
+                m.d.comb += words.strides[track][_LOOPS.index(loop)].eq(run[f"{prefix}_stride_{name}"])
 
         word_last, step_first = Signal(), Signal()
         m.d.comb += [
-            word_last.eq(words.at_end[4] & words.at_end[5]),
-            step_first.eq(words.at_start[4] & words.at_start[5]),
+            word_last.eq(Cat(words.at_end[_STEP_LOOPS:]).all()),
+            step_first.eq(Cat(words.at_start[_STEP_LOOPS:]).all()),
         ]
         # what the next cycle does
         free, more, begin, tile = Signal(), Signal(), Signal(), Signal()
@@ -119,7 +128,7 @@ class MatrixEngine(wiring.Component):
         with m.If(issue):
             m.d.sync += [
                 front.eq(head),
-                many_steps.eq(Cat(head.channels, head.kernel_height, head.kernel_width).any()),
+                many_steps.eq(Cat(head.channels, head.kernel_height, head.kernel_width, passes > 1).any()),
                 waiting.eq(1),
                 shadow.eq(1),
                 rows_left.eq(size),
@@ -158,17 +167,19 @@ class MatrixEngine(wiring.Component):
         rows_left: Signal,
     ) -> None:  # fmt: skip
         """The array, and the read-modify-write of ACC behind it."""
-        size, floating = self._config.array, self._config.accumulator.floating
-        m.submodules.array = array = _ARRAYS[self._config.datapath](size)
+        config = self._config
+        size, floating = config.rows, config.accumulator.floating
+        m.submodules.array = array = _ARRAYS[config.datapath](size, config.array)
         row = (size - rows_left)[: len(array.weights_row)]
+        of_pass = delay(m, words.index[_PASS][: bits_for(config.row_passes - 1)], READ_LATENCY, "pass")
         m.d.comb += [
-            array.activations.eq(self.act.data),
+            array.activations.eq(self.act.data.word_select(of_pass, len(array.activations))),
             array.swap.eq(delay(m, streaming & step_first, READ_LATENCY, "swap")),
             array.weights.eq(self.wgt.data),
             array.weights_en.eq(delay(m, rows_left != 0, READ_LATENCY, "weights_en")),
             array.weights_row.eq(delay(m, row, READ_LATENCY, "weights_row")),
         ]
-        reduction_first = words.at_start[1] & words.at_start[2] & words.at_start[3]
+        reduction_first = Cat(words.at_start[1:_STEP_LOOPS]).all()
         of_word = Signal(_Word)
         m.d.comb += [
             of_word.address.offset.eq(words.address[1]),
@@ -187,7 +198,7 @@ class MatrixEngine(wiring.Component):
             self.acc_in.addresses.payload.eq(late.address),
         ]
         add = Float32Adder.latency if floating else 1
-        for column in range(size):
+        for column in range(config.array):
             old = self.acc_in.data.word_select(column, 32)
             new = array.sums.word_select(column, 32)
             total = Signal(32, name=f"total_{column}")

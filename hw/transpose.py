@@ -1,10 +1,10 @@
 """Turns tiles of words around: element l of word x becomes element x of word l."""
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
+from amaranth.utils import ceil_log2
 from npukit.hw.memory import NO_COLLISION
 
 __all__ = ["Transposer"]
@@ -41,21 +41,32 @@ class Transposer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         size, bits = self._size, self._bits
-        place_bits = exact_log2(size)
+        place_bits = ceil_log2(size)
+        # the place of a word in its tile, and above it which of both tiles
         come, taken = Signal(place_bits + 1), Signal(place_bits + 1)
-        with m.If(self.put):
-            m.d.sync += come.eq(come + 1)
-        with m.If(self.take):
-            m.d.sync += taken.eq(taken + 1)
+        for moved, place in ((self.put, come), (self.take, taken)):
+            with m.If(moved):
+                m.d.sync += place.eq(place + 1)
+                if size & (size - 1):
+                    with m.If(place[:place_bits] == size - 1):
+                        m.d.sync += place.eq(Cat(Const(0, place_bits), ~place[place_bits]))
+
+        def less(k: int, place: Value) -> Value:
+            """k less the place of a word in its tile, modulo `size`."""
+            word = place[:place_bits]
+            return (k - word + (Mux(word > k, size, 0) if size & (size - 1) else 0))[:place_bits]
+
         turn = Signal(place_bits)
         """Place in its tile of the word that leaves, in the cycle after it was taken."""
         m.d.sync += turn.eq(taken)
         elements = [self.word.word_select(k, bits) for k in range(size)]
         # memory k takes element k - x
-        stored = _rotated(elements, (-come)[:place_bits])
+        stored = _rotated(elements, less(0, come))
         read = []
         for k in range(size):
-            m.submodules[f"memory_{k}"] = memory = Memory(shape=bits, depth=2 * size, init=[], attrs={NO_COLLISION: 1})
+            m.submodules[f"memory_{k}"] = memory = Memory(
+                shape=bits, depth=(1 << place_bits) + size, init=[], attrs={NO_COLLISION: 1}
+            )
             write_port, read_port = memory.write_port(), memory.read_port()
             m.d.comb += [
                 write_port.en.eq(self.put),
@@ -63,7 +74,7 @@ class Transposer(wiring.Component):
                 write_port.data.eq(stored[k]),
                 read_port.en.eq(1),
                 # element `taken` of word k - `taken`
-                read_port.addr.eq(Cat((k - taken)[:place_bits], taken[place_bits])),
+                read_port.addr.eq(Cat(less(k, taken), taken[place_bits])),
             ]
             read.append(read_port.data)
         m.d.sync += self.result.eq(Cat(_rotated(read, turn)))

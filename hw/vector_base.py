@@ -104,10 +104,10 @@ class VectorDatapath(wiring.Component):
         per_word = min(config.array, _DESCRIPTOR_LANES)
         with m.If(self._brings(WordKind.DESCRIPTOR)):
             for word in range(-(-_DESCRIPTOR_LANES // config.array)):
+                first, end = word * per_word, min(_DESCRIPTOR_LANES, (word + 1) * per_word)
                 with m.If(place.index == word):
-                    m.d.sync += (
-                        descriptors[place.descriptor].word_select(word, 32 * per_word).eq(word_data[: 32 * per_word])
-                    )
+                    part = descriptors[place.descriptor][32 * first : 32 * end]
+                    m.d.sync += part.eq(word_data[: 32 * (end - first)])
         return descriptors
 
     def _brings(self, kind: WordKind) -> Value:
@@ -214,7 +214,7 @@ class VectorDatapath(wiring.Component):
             lanes = descriptor_lanes(self._config, operation)
         except InstructionError:  # of the other data type, or left out
             return ()
-        first = table_lanes(operation)
+        first = table_lanes(self._config, operation)
         return tuple(replace(one, lane=one.lane - first) for one in lanes if one.lane >= first)
 
     # ---- operands

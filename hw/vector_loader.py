@@ -37,6 +37,8 @@ class ParameterPlace(data.Struct):
 
     kind: WordKind
     index: _INDEX_BITS
+    lane: 6
+    """Of a table, where in the word its entry lies; only where `index` does not say it (`lane_of`)."""
     set: 1
     descriptor: 1
 
@@ -53,6 +55,17 @@ class _Needed(data.Struct):
     numbers: 1
     loads: 1
     block_loads: 1
+
+
+def _entries_of_word(config: NpuConfig) -> int:
+    """Of a table, entries that a word of PAR holds: of FUNCTION, the only table of bf16, pairs of lanes."""
+    return config.array // (2 if config.activation.floating else 1)
+
+
+def lane_of(config: NpuConfig, place: data.View) -> Value:
+    """Where in its word a table's entry lies, in entries."""
+    entries = _entries_of_word(config)
+    return place.lane if entries & (entries - 1) else place.index % entries
 
 
 def parameter_word(config: NpuConfig) -> data.StructLayout:
@@ -218,7 +231,23 @@ class VectorLoader(wiring.Component):
             ends=reading & (Mux(begin, length, words_left) == 1),
             set=Mux(begin, sets.next, loading_set),
             word=Mux(begin, 0, word_index),
+            lane=self._lane(m, begin, words_left != 0, word_index),
         )
+
+    def _lane(self, m: Module, begin: Value, goes_on: Value, word_index: Value) -> Value:
+        """Of a load of a table, the entry's place in its word."""
+        entries = _entries_of_word(self._config)
+        if not entries & (entries - 1):
+            return Mux(begin, 0, word_index[: exact_log2(entries)])
+        lane = Signal(range(entries), name="table_lane")
+        with m.If(begin):
+            m.d.sync += lane.eq(1)
+        with m.Elif(goes_on):
+            m.d.sync += lane.eq(lane + 1)
+            # what follows a table of numbers begins a word
+            with m.If((lane == entries - 1) | (word_index == NUMBER_LOAD_CYCLES - 1)):
+                m.d.sync += lane.eq(0)
+        return Mux(begin, 0, lane)
 
     def _quiet_long(self, m: Module) -> Value:
         """Whether nothing is on its way through the lanes any more: the table has one set, which all of them use."""
@@ -231,11 +260,9 @@ class VectorLoader(wiring.Component):
 
     def _read(self, m: Module, front: SimpleNamespace, load: SimpleNamespace, address: Signal) -> None:
         """PAR: a word each cycle, or, for the table, as its entries are used up."""
-        # a word's entries: of FUNCTION, the only table of bf16, pairs
-        lane_bits = exact_log2(self._config.array) - int(self._config.activation.floating)
         read_now = Signal()
         m.d.comb += [
-            read_now.eq(load.reading & Mux(front.needs.table_cycles != 0, load.word[:lane_bits] == 0, 1)),
+            read_now.eq(load.reading & Mux(front.needs.table_cycles != 0, load.lane == 0, 1)),
             self.par.addresses.valid.eq(read_now),
             self.par.addresses.payload.offset.eq(address),
         ]
@@ -254,6 +281,7 @@ class VectorLoader(wiring.Component):
         m.d.comb += [
             behind.eq(load.word - before),
             going.set.eq(load.set),
+            going.lane.eq(load.lane),
             going.descriptor.eq(front.descriptor_index),
         ]
         with m.If(front.needs.numbers & (load.word < NUMBER_LOAD_CYCLES)):

@@ -32,7 +32,10 @@ class NpuConfig:
     """
 
     array: int = 16
-    """Rows and columns of the systolic array, and elements of a word."""
+    """Columns of the systolic array, and elements of a word."""
+    array_rows: int = 0
+    """Rows of the systolic array, which divide `array`; 0: as many as it has columns. An array of fewer rows takes a
+    word in as many passes as its rows go into the word."""
     dtype: str = "int8"
     """The datapath: `int8` (int32 accumulators) or `bf16` (fp32 accumulators)."""
     act_depth: int = 1536
@@ -80,8 +83,19 @@ class NpuConfig:
                     raise ConfigError(f"{field.name} must be a whole number, not {value!r}")
         if not isinstance(self.dtype, str) or self.dtype not in DATAPATHS:
             raise ConfigError(f"dtype must be one of {', '.join(DATAPATHS)}, not {self.dtype!r}")
-        if not (_power_of_two(self.array) and 4 <= self.array <= 64):
-            raise ConfigError(f"array must be a power of two from 4 to 64, not {self.array}")
+        self._within("array", 4, 64)
+        if not (_power_of_two(self.bus_bytes) and 4 <= self.bus_bytes <= 64):
+            raise ConfigError(f"bus_bytes must be a power of two from 4 to 64, not {self.bus_bytes}")
+        if not _power_of_two(self.word_bytes) and self.word_bytes % self.bus_bytes:
+            raise ConfigError(
+                f"array must be a power of two, or have words of whole beats: {self.array} elements are "
+                f"{self.word_bytes} bytes, bus_bytes is {self.bus_bytes}"
+            )
+        if self.array_rows and not (4 <= self.array_rows <= self.array and self.array % self.array_rows == 0):
+            raise ConfigError(
+                f"array_rows must be 0, for as many as columns, or at least 4 and divide array ({self.array}), not "
+                f"{self.array_rows}"
+            )
         self._within("act_depth", 64, 32768)
         self._within("act_banks", 1, 16)
         self._within("wgt_depth", 2 * self.array, 32768)
@@ -90,14 +104,10 @@ class NpuConfig:
         self._within("par_depth", 32, 4096)
         self._within("fma_fixed", 0, 1)
         self._within("transpose", 0, 1)
-        if self.softmax_cycles and not (_power_of_two(self.softmax_cycles) and 4 <= self.softmax_cycles <= self.array):
-            raise ConfigError(
-                f"softmax_cycles must be 0 or a power of two from 4 to array ({self.array}), not {self.softmax_cycles}"
-            )
-        if self.normalize_cycles and not (_power_of_two(self.normalize_cycles) and self.normalize_cycles <= self.array):
-            raise ConfigError(
-                f"normalize_cycles must be 0 or a power of two up to array ({self.array}), not {self.normalize_cycles}"
-            )
+        for name, least in (("softmax_cycles", 4), ("normalize_cycles", 1)):
+            value = getattr(self, name)
+            if value and not (least <= value <= self.array and self.array % value == 0):
+                raise ConfigError(f"{name} must be 0, or at least {least} and divide array ({self.array}), not {value}")
         self._within("vector_taps", 1, 16)
         self._within("max_window", 2, 16)
         self._within("max_burst", 1, 256)
@@ -106,8 +116,6 @@ class NpuConfig:
             value = getattr(self, name)
             if not (1 <= value <= self.array and self.array % value == 0):
                 raise ConfigError(f"{name} must divide array ({self.array}), not {value}")
-        if not (_power_of_two(self.bus_bytes) and 4 <= self.bus_bytes <= 64):
-            raise ConfigError(f"bus_bytes must be a power of two from 4 to 64, not {self.bus_bytes}")
         if self.max_burst * self.bus_bytes < 32:
             raise ConfigError(
                 f"max_burst * bus_bytes must be at least 32, one instruction, not {self.max_burst} * {self.bus_bytes}"
@@ -117,6 +125,26 @@ class NpuConfig:
         value = getattr(self, name)
         if not low <= value <= high:
             raise ConfigError(f"{name} must be from {low} to {high}, not {value}")
+
+    @property
+    def rows(self) -> int:
+        """Rows of the systolic array."""
+        return self.array_rows or self.array
+
+    @property
+    def row_passes(self) -> int:
+        """Passes through the array in which MATRIX takes all elements of a word."""
+        return self.array // self.rows
+
+    @property
+    def array_macs(self) -> int:
+        """Processing elements of the systolic array: its most MACs a cycle."""
+        return self.rows * self.array
+
+    @property
+    def size(self) -> str:
+        """The array's rows and columns, as in `16x16`."""
+        return f"{self.rows}x{self.array}"
 
     @property
     def datapath(self) -> Datapath:
@@ -163,8 +191,9 @@ class NpuConfig:
     @property
     def hash(self) -> int:
         """64-bit hash of every field and of the instruction set's version; a register of the hardware and each program
-        hold it."""
-        text = json.dumps({**asdict(self), "isa": ISA_VERSION}, sort_keys=True)
+        hold it. `array_rows` of 0 is left out: it came later, and a machine without it is the one that it was."""
+        values = {name: value for name, value in asdict(self).items() if name != "array_rows" or value}
+        text = json.dumps({**values, "isa": ISA_VERSION}, sort_keys=True)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
     def to_dict(self) -> dict[str, Any]:

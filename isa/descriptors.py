@@ -8,7 +8,7 @@ words an operation reads, and that follows from the instruction and the configur
 import enum
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from npukit.isa.config import NpuConfig
@@ -259,7 +259,11 @@ def descriptor_lanes(config: NpuConfig, operation: Operation) -> tuple[LaneField
         raise InstructionError(f"operation {operation.name} is not there with {OPTIONAL_OPERATIONS[operation]} = 0")
     if operation not in table:
         raise InstructionError(f"operation {operation.name} is not defined for dtype {config.dtype}")
-    return table[operation]
+    lanes = _TABLE_LANES.get(operation, 0)
+    gap = table_lanes(config, operation) - lanes
+    if not gap:
+        return table[operation]
+    return tuple(replace(one, lane=one.lane + gap) if one.lane >= lanes else one for one in table[operation])
 
 
 def block_parameters(config: NpuConfig, operation: Operation) -> tuple[str, ...]:
@@ -267,15 +271,18 @@ def block_parameters(config: NpuConfig, operation: Operation) -> tuple[str, ...]
     return _BLOCK[config.datapath].get(operation, ())
 
 
-def table_lanes(operation: Operation) -> int:
-    """Lanes of an operation's descriptor that are a table, which the other fields follow; 0: it has no table."""
-    lanes = {
-        Operation.TABLE: TABLE_ENTRIES // 4,
-        Operation.TABLE_SUM: TABLE_ENTRIES,
-        Operation.TABLE_DIVIDE: TABLE_ENTRIES,
-        Operation.FUNCTION: 2 * TABLE_ENTRIES,
-    }
-    return lanes.get(operation, 0)
+_TABLE_LANES = {
+    Operation.TABLE: TABLE_ENTRIES // 4,
+    Operation.TABLE_SUM: TABLE_ENTRIES,
+    Operation.TABLE_DIVIDE: TABLE_ENTRIES,
+    Operation.FUNCTION: 2 * TABLE_ENTRIES,
+}
+
+
+def table_lanes(config: NpuConfig, operation: Operation) -> int:
+    """Lanes of the whole words of an operation's descriptor that hold a table, which the other fields follow; 0: it has
+    no table."""
+    return -(-_TABLE_LANES.get(operation, 0) // config.array) * config.array
 
 
 def tap_words(config: NpuConfig, instruction: Vector) -> int:

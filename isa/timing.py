@@ -93,7 +93,7 @@ class Timing:
     @property
     def array_latency(self) -> int:
         """Cycles from an activation word to its word of sums: rows and columns, then one processing element."""
-        skew = (self.config.array - 1) * (self.row_latency + 1)
+        skew = (self.config.rows - 1) * self.row_latency + self.config.array - 1
         return skew + self.product_latency + self.row_latency
 
     @property
@@ -133,7 +133,7 @@ class Timing:
     @property
     def matrix_active(self) -> int:
         """Most MATRIX instructions that have started and not ended."""
-        return (self.matrix_latency - 1) // max(self.config.array, self.accumulate_latency) + 3
+        return (self.matrix_latency - 1) // max(self.config.rows, self.accumulate_latency) + 3
 
     @property
     def parameter_hold(self) -> int:

@@ -50,7 +50,7 @@ def compare_floats(session: Session, inputs: Mapping[str, NDArray], outputs: Map
     exact = _fp32(session.compilation.source, [name for name in made if name in known], inputs)
     values = {**inputs, **session.tensors, **outputs}
     result = FloatComparison(
-        reference=f"ordered sums in bf16 of a {session.config.array}x{session.config.array} array",
+        reference=f"ordered sums in bf16 of a {session.config.size} array",
         host=f"{', '.join(cpu_features()) or 'no AVX2'}",
         exact="TensorFlow Lite Micro" if is_tflite(session.compilation.source) else "ONNX Runtime",
     )

@@ -140,12 +140,15 @@ def _sums(config: NpuConfig, weights: Floats, operation: Convolution, x: Floats,
         for block in edges:
             for ky in range(height):
                 for kx in range(width):
-                    column = np.zeros_like(total)
                     window = _shifted(x, operation, shape, ky, kx)
-                    for channel in range(block, min(first + inner, block - block % config.array + config.array)):
-                        factor = weights[outputs, channel - first, ky, kx][None, :, None, None]
-                        column = add(column, weigh(window[:, channel, None], factor))
-                    total = add(total, column)
+                    word = block - block % config.array
+                    for start_of_pass in range(word, word + config.array, config.rows):
+                        column = np.zeros_like(total)
+                        end = min(first + inner, start_of_pass + config.rows)
+                        for channel in range(max(block, start_of_pass), end):
+                            factor = weights[outputs, channel - first, ky, kx][None, :, None, None]
+                            column = add(column, weigh(window[:, channel, None], factor))
+                        total = add(total, column)
         result[:, outputs] = total
     return result
 
@@ -310,9 +313,9 @@ def _matrix_product(
     else:
         b = b.reshape(*right.shape[:-2], right.shape[-1], right.shape[-2]).swapaxes(-1, -2)
     total: Floats = np.zeros(graph.tensors[operation.output].shape, np.float32)
-    for block in range(0, a.shape[-1], config.array):
+    for block in range(0, -(-a.shape[-1] // config.array) * config.array, config.rows):
         column: Floats = np.zeros_like(total)
-        for inner in range(block, min(a.shape[-1], block + config.array)):
+        for inner in range(block, min(a.shape[-1], block + config.rows)):
             column = add(column, weigh(a[..., :, inner, None], b[..., None, inner, :]))
         total = add(total, column)
     if operation.bias is not None:
@@ -379,9 +382,9 @@ def _normalization(
 def _channel_sums(config: NpuConfig, x: Floats, start: float) -> Floats:
     """The sum of each place's channels, as many at once as the array has rows, added to what is there before."""
     total = np.full((x.shape[0], 1, *x.shape[2:]), np.float32(start))
-    for block in range(0, x.shape[1], config.array):
+    for block in range(0, -(-x.shape[1] // config.array) * config.array, config.rows):
         column = np.zeros_like(total)
-        for channel in range(block, min(x.shape[1], block + config.array)):
+        for channel in range(block, min(x.shape[1], block + config.rows)):
             column = add(column, x[:, channel, None])
         total = add(total, column)
     return total

@@ -197,7 +197,7 @@ class Session:
 
     def _repr_html_(self) -> str:
         config = self.config
-        machine = f"{config.array} by {config.array} {config.dtype}, hash {config.hash:016x}"
+        machine = f"{config.rows} by {config.array} {config.dtype}, hash {config.hash:016x}"
         parts = [f"<p>Session on {machine}</p>", self.offload._repr_html_()]
         if self.profile.layers:
             parts.append(self.profile._repr_html_())

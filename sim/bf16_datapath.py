@@ -30,12 +30,12 @@ class Bf16Datapath:
     def product(self, rows: NDArray, tiles: NDArray, start: NDArray | None) -> NDArray[np.float32]:
         """Sums in the array's order."""
         blocks, depth, size = tiles.shape
-        steps = depth // size
+        tall = self.config.rows
         before = np.zeros((blocks, len(rows), size), np.float32) if start is None else bfloat16.flush(start)
         result = np.empty_like(before)
         bfloat16.matrix_product(
-            bfloat16.widen(rows).reshape(-1, steps, size),
-            bfloat16.widen(tiles).reshape(blocks, steps, size, size),
+            bfloat16.widen(rows).reshape(len(rows), -1, tall),
+            bfloat16.widen(tiles).reshape(blocks, -1, tall, size),
             np.ascontiguousarray(before),
             result,
         )

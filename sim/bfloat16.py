@@ -159,12 +159,13 @@ def matrix_product(rows: Floats, tiles: Floats, start: Floats, result: Floats) -
     """Sums of products in the order of the array: each step's column from row 0 on, then added to what was before.
 
     Args:
-        rows: [words, steps, array], without subnormals.
-        tiles: [blocks, steps, array, array], without subnormals: weights by row and column.
-        start: [blocks, words, array], without subnormals: what the first step is added to.
+        rows: [words, steps, rows], without subnormals; a step is one pass through the array.
+        tiles: [blocks, steps, rows, columns], without subnormals: weights by row and column.
+        start: [blocks, words, columns], without subnormals: what the first step is added to.
         result: the same shape, written.
     """
-    words, steps, size = rows.shape
+    words, steps, tall = rows.shape
+    size = tiles.shape[3]
     least = np.float32(2.0**-126)
     zero = np.float32(0)
     column = np.empty(size, np.float32)
@@ -175,7 +176,7 @@ def matrix_product(rows: Floats, tiles: Floats, start: Floats, result: Floats) -
             for step in range(steps):
                 tile = tiles[block, step]
                 column[:] = zero
-                for row in range(size):
+                for row in range(tall):
                     value = rows[word, step, row]
                     weights = tile[row]
                     for lane in range(size):

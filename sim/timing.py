@@ -110,7 +110,8 @@ def least_cycles(config: NpuConfig, instruction: Instruction) -> int:
     """Cycles for which an instruction keeps its engine at work, at the least."""
     if isinstance(instruction, Matrix):
         steps = instruction.blocks * instruction.channels * instruction.kernel_height * instruction.kernel_width
-        return steps * max(config.array, instruction.height * instruction.width, Timing(config).accumulate_latency)
+        passes = steps * config.row_passes
+        return passes * max(config.rows, instruction.height * instruction.width, Timing(config).accumulate_latency)
     if isinstance(instruction, Vector):
         return instruction.blocks * stream_cycles(config, instruction)
     if isinstance(instruction, Load):
@@ -150,7 +151,7 @@ def _own(config: NpuConfig, instruction: Instruction) -> dict[str, int]:
     if isinstance(instruction, Store):
         return {"read_ports": _port(Memory.ACT, instruction.bank, False), **_transfer(config, instruction)}
     if isinstance(instruction, Matrix):
-        steps = instruction.channels * instruction.kernel_height * instruction.kernel_width
+        steps = instruction.channels * instruction.kernel_height * instruction.kernel_width * config.row_passes
         written = _port(Memory.ACC, instruction.acc_bank, True)
         if instruction.accumulate or steps > 1:
             written |= _port(Memory.ACC, instruction.acc_bank, False)
@@ -202,7 +203,7 @@ def _parameters(config: NpuConfig, dram: AnyDram) -> dict[str, int]:
     memory = {}
     if isinstance(dram, DramModel):
         memory = {"latency": dram.latency, "read_bursts": dram.read_bursts, "write_bursts": dram.write_bursts}
-    of_config = ("queue_depth", "bus_bytes", "max_burst", "array")
+    of_config = ("queue_depth", "bus_bytes", "max_burst", "rows")
     of_timing = (
         "fetch_burst", "fetch_buffer", "matrix_latency", "accumulate_latency", "vector_latency", "parameter_hold",
         "store_read_latency",

@@ -43,6 +43,8 @@ SMALL = replace(
 CONFIGS: dict[str, NpuConfig] = {
     **{name: config for name, config in PRESETS.items() if config.dtype == "int8"},
     "small-8x8": SMALL,
+    "small-12x12": replace(SMALL, array=12, vector_lanes=4, fma_lanes=2),
+    "small-8x24": replace(SMALL, array=24, array_rows=8, bus_bytes=8, vector_lanes=6, fma_lanes=4, softmax_cycles=6),
     "one-bank-4x4": replace(PRESETS["int8-4x4"], act_banks=1, acc_banks=1, queue_depth=1, bus_bytes=16),
 }
 _LEAST = NpuConfig(

@@ -53,11 +53,16 @@ TABLE: dict[str, tuple[NpuConfig, int]] = {
         400,
     ),
     "4x4 of a board": (PRESETS["ulx3s-int8-4x4"], 400),
+    "4x12, bus 4": (
+        replace(BASE, array=12, array_rows=4, bus_bytes=4, vector_lanes=6, fma_lanes=3, normalize_cycles=3), 400,
+    ),
+    "8x16": (replace(PRESETS["int8-16x16"], array_rows=8), 400),
     "bf16-4x4": (FLOATS, 1000),
     "bf16-8x8": (PRESETS["bf16-8x8"], 1000),
     "bf16 4x4, one lane, one tap, bus 4": (
         replace(FLOATS, vector_lanes=1, fma_lanes=2, vector_taps=1, bus_bytes=4, act_banks=2, acc_depth=61), 400,
     ),
+    "bf16 4x12": (replace(FLOATS, array=12, array_rows=4, vector_lanes=3, fma_lanes=6, softmax_cycles=6), 400),
     "bf16 8x8, five taps, few lanes, queue 1": (
         replace(PRESETS["bf16-8x8"], vector_lanes=2, fma_lanes=1, vector_taps=5, queue_depth=1, bus_bytes=16), 400,
     ),

@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import lcm, prod
 
 from npukit.compiler.ir.tensor import Tensor
 from npukit.compiler.pass_base import Pass
@@ -17,7 +17,7 @@ from npukit.sim.addressing import bank_depth
 __all__ = ["AllocatePass", "DoesNotFit"]
 
 _DRAM_ALIGNMENT = 256
-"""Bytes: a multiple of every memory word and every beat."""
+"""Bytes: a multiple of every beat, and of every memory word whose size is a power of two."""
 
 
 class DoesNotFit(Exception):
@@ -103,11 +103,11 @@ class AllocatePass(Pass[Plan, Allocation]):
         at = 0
         for name, image in plan.constants.items():
             allocation.dram[name] = at
-            at += _aligned(image.size)
+            at += self._aligned(image.size)
         allocation.constant_bytes = at
         lives = _dram_lives(plan)
         placed: list[tuple[int, int, str]] = []
-        size = {name: _aligned(self._bytes(plan.graph.tensors[name])) for name in lives}
+        size = {name: self._aligned(self._bytes(plan.graph.tensors[name])) for name in lives}
         for name in sorted(lives, key=lambda one: lives[one]):
             born, _ = lives[name]
             taken = sorted((low, high) for low, high, other in placed if lives[other][1] >= born)
@@ -128,9 +128,10 @@ class AllocatePass(Pass[Plan, Allocation]):
         blocks = -(-channels // self.config.array)
         return prod((batch, blocks, height, width)) * self.config.word_bytes
 
-
-def _aligned(size: int) -> int:
-    return -(-size // _DRAM_ALIGNMENT) * _DRAM_ALIGNMENT
+    def _aligned(self, size: int) -> int:
+        """A size at whose end another image may begin: at a multiple of PAR's words, too."""
+        unit = lcm(_DRAM_ALIGNMENT, self.config.wide_word_bytes)
+        return -(-size // unit) * unit
 
 
 def _place(segments: Sequence[_Segment], words: int, depth: int, limit: int) -> tuple[int, int] | None:

@@ -139,7 +139,7 @@ def look_up(
     """Emit the task of looking each element of `source`, as many as a part of a tensor has, up in a table."""
     entries = lookup_table(table)
     name = builder.constant(f"table {entries.tobytes().hex()}", lambda: entries)
-    parameters = builder.load_constant(Memory.PAR, name, name, 64 // builder.config.array, "table")
+    parameters = builder.load_constant(Memory.PAR, name, name, -(-64 // builder.config.array), "table")
     _by_element(builder, Operation.TABLE, parameters, source, out, part, capture)
 
 

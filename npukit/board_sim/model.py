@@ -59,7 +59,7 @@ def load_library(board: Board, config: NpuConfig, progress: Callable[[str], None
         ToolError: a tool is missing, or fails.
         BoardError: the board and the configuration do not go together.
     """
-    what = f"{board.name} with the {config.dtype} {config.array}x{config.array} core"
+    what = f"{board.name} with the {config.dtype} {config.size} core"
     progress(f"elaborating {what}")
     path = build_model(
         Model(

@@ -317,7 +317,7 @@ def say_config(options: argparse.Namespace, config: NpuConfig) -> None:
     """Name the configuration in use: there is no silent default."""
     say(
         options,
-        f"config: {config_label(config)} ({config.array}x{config.array} {config.dtype}, "
+        f"config: {config_label(config)} ({config.size} {config.dtype}, "
         f"{config.on_chip_bytes / 1024:g} KiB on chip, {config.bus_bytes} B/cycle, hash {config.hash:016x})",
     )
 

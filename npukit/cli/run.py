@@ -240,8 +240,8 @@ def _print(options: argparse.Namespace, session: Session, comparison: Comparison
         print(layer_table(profile))
     say(
         options,
-        f"{thousands(profile.cycles)} cycles, {100 * profile.utilization:.1f} % of {session.config.array}x"
-        f"{session.config.array} MACs; compiled in {profile.seconds['compile']:.2f} s, "
+        f"{thousands(profile.cycles)} cycles, {100 * profile.utilization:.1f} % of {session.config.size} "
+        f"MACs; compiled in {profile.seconds['compile']:.2f} s, "
         f"{'on the board' if options.device.startswith('serial:') else 'simulated'} in "
         f"{profile.seconds['simulate']:.2f} s",
     )

@@ -144,5 +144,5 @@ def _boards(options: argparse.Namespace) -> int:
     for board in boards().values():
         print(f"{board.name}: {board.about}")
         for name in board.presets:
-            print(f"  {name}: {PRESETS[name].array}x{PRESETS[name].array} {PRESETS[name].dtype}")
+            print(f"  {name}: {PRESETS[name].size} {PRESETS[name].dtype}")
     return 0

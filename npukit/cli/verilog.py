@@ -69,7 +69,7 @@ def _package(options: argparse.Namespace, config: NpuConfig) -> int:
 
     check_empty(folder)
     label = config_label(config)
-    name = label if label != "custom" else f"{config.dtype}-{config.array}x{config.array}-{config.hash:016x}"
+    name = label if label != "custom" else f"{config.dtype}-{config.size}-{config.hash:016x}"
     with staged(folder) as work:
         files = write_package(
             work, config, name, trace=options.trace, progress=lambda step: say(options, f"{step} ...")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from npukit.cache import cache_folder, keep, read_kept
 from npukit.compiled import SOURCES, compile
+from npukit.compiler.errors import CompileError
 from npukit.errors import USER_ERRORS
 from npukit.isa.config import NpuConfig
 from npukit.profiling.energy import MAC_PICOJOULES, Energy, energy_of
@@ -81,7 +82,12 @@ def _kept(model: Model, candidate: Candidate) -> Result:
             with suppress(ValueError, TypeError):
                 value = json.loads(kept)
                 return Result(**{**value, "staying": tuple(value["staying"])})
-    found = _result(model, candidate)
+    try:
+        found = _result(model, candidate)
+    except USER_ERRORS as error:
+        found = Result(refused=f"{model.name}: {error}")
+        if not isinstance(error, CompileError):  # of the host or its files: it may be another one next time
+            return found
     if path is not None:
         keep(path, json.dumps(asdict(found)).encode())
     return found
@@ -99,15 +105,12 @@ def _path(model: Model, candidate: Candidate) -> Path | None:
 
 def _result(model: Model, candidate: Candidate) -> Result:
     config, dram = candidate.config, DramModel(latency=candidate.latency)
-    try:
-        compiled = compile(model.data, config, optimize=candidate.level, dram=dram)
-        if not compiled.programs:
-            return Result(refused=f"nothing of {model.name} runs on the accelerator")
-        staying = tuple(sorted(reason.node for reason in compiled.offload.fallback))
-        more = [name for name in staying if name not in model.staying]
-        schedules = compiled.simulate(dram)
-    except USER_ERRORS as error:
-        return Result(refused=f"{model.name}: {error}")
+    compiled = compile(model.data, config, optimize=candidate.level, dram=dram)
+    if not compiled.programs:
+        return Result(refused=f"nothing of {model.name} runs on the accelerator")
+    staying = tuple(sorted(reason.node for reason in compiled.offload.fallback))
+    more = [name for name in staying if name not in model.staying]
+    schedules = compiled.simulate(dram)
     runs = [(program, schedules[name]) for name, program in compiled.programs.items()]
     profile = timing_profile(config, runs, dram)
     energy = sum((energy_of(program, range(len(program.instructions))) for program, _ in runs), Energy())
@@ -121,5 +124,5 @@ def _result(model: Model, candidate: Candidate) -> Result:
 def least(model: Model, config: NpuConfig) -> tuple[float, float]:
     """(cycles, picojoules) that no program for that machine can be below: all multipliers at work, and nothing else
     paid for."""
-    peak = max(config.array**2, config.array * config.vector_taps)
+    peak = max(config.array_macs, config.array * config.vector_taps)
     return model.macs / peak, model.macs * MAC_PICOJOULES[config.dtype]

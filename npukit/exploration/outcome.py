@@ -22,8 +22,7 @@ def label(point: Point) -> str:
     """A machine in a few words."""
     config = point.candidate.config
     return (
-        f"{config.array}x{config.array}, {config.on_chip_bytes / 1024:g} KiB, {config.bus_bytes} B/cycle, "
-        f"{config.vector_lanes} lanes"
+        f"{config.size}, {config.on_chip_bytes / 1024:g} KiB, {config.bus_bytes} B/cycle, {config.vector_lanes} lanes"
     )
 
 

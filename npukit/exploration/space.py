@@ -13,8 +13,8 @@ from npukit.isa.config import PRESETS, ConfigError, NpuConfig, load_config
 __all__ = ["Limits", "Space", "read_space"]
 
 _FIELDS = tuple(one.name for one in fields(NpuConfig) if one.name != "dtype")
-_LANES = ("vector_lanes", "fma_lanes")
-_PER_ARRAY = ("softmax_cycles", "normalize_cycles")
+_PER_ARRAY = ("array_rows", "vector_lanes", "fma_lanes", "softmax_cycles", "normalize_cycles")
+"""Fields whose values divide the array's columns, or are 0."""
 DEFAULT: Mapping[str, tuple[int, ...]] = {
     "array": (4, 8, 16, 32),
     "act_depth": (256, 512, 1024, 1536, 2048, 4096),
@@ -56,17 +56,17 @@ class Space:
     limits: Limits = Limits()
 
     def config(self, chosen: Mapping[str, int]) -> NpuConfig:
-        """The configuration with these values. Lanes are no more than the array has columns, and cycles of a word no
-        more than that either, so that each array size meets machines that are possible.
+        """The configuration with these values. Rows, lanes and cycles of a word are the largest numbers up to those
+        that divide the array's columns, so that each array size meets machines that are possible.
 
         Raises:
             ConfigError: they do not go together for another reason.
         """
         values = {name: chosen[name] for name in self.choices}
         array = values.get("array", self.base.array)
-        for name in (*_LANES, *_PER_ARRAY):
+        for name in _PER_ARRAY:
             wanted: int = values[name] if name in values else getattr(self.base, name)
-            values[name] = min(wanted, array)
+            values[name] = _divisor(array, wanted)
         return replace(self.base, **values)
 
     def chosen(self, config: NpuConfig) -> dict[str, int] | None:
@@ -123,6 +123,11 @@ def read_space(path: str | Path | None, base: NpuConfig) -> Space:
         raise
     except ValueError as error:  # of TOML, of UTF-8, and of the schema
         raise UsageError(f"--space: {path}: {error}") from None
+
+
+def _divisor(array: int, most: int) -> int:
+    """The largest number up to `most` that divides the array; 0 stays."""
+    return most and max(size for size in range(1, min(array, most) + 1) if array % size == 0)
 
 
 def _values(value: Any, place: str, most: int = 1 << 20) -> tuple[int, ...]:

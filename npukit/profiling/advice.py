@@ -103,8 +103,8 @@ def _machine(profile: Profile) -> Iterable[Advice]:
         (f"{taps} taps of VECTOR", "VECTOR takes windows a few columns at a time", {"vector_taps": taps},
          lambda layer: (1, ceil(layer.window / taps) / ceil(layer.window / config.vector_taps), 1)
          if layer.window else (1, 1, 1)),
-        (f"an array of {size} by {size}", "the array is busier than VECTOR and bus", {"array": size},
-         lambda layer: (_steps(layer, size, config.array), 1, 1)),
+        (f"an array of {size} by {size}", "the array is busier than VECTOR and bus", {"array": size, "array_rows": 0},
+         lambda layer: (_steps(layer, size, config.array) / config.row_passes, 1, 1)),
     ]  # fmt: skip
     for title, why, fields, changed in changes:
         if _possible(profile, fields):

@@ -121,7 +121,7 @@ def _matrix(config: NpuConfig, one: Matrix) -> Energy:
     again = words - (0 if one.accumulate else one.blocks * places)
     memory = _access(config, Memory.ACT, words) + _access(config, Memory.ACC, words + again)
     memory += _access(config, Memory.WGT, one.blocks * reduction * config.array)
-    return Energy(array=words * config.array**2 * MAC_PICOJOULES[config.dtype], memory=memory)
+    return Energy(array=words * config.array_macs * MAC_PICOJOULES[config.dtype], memory=memory)
 
 
 def _vector(config: NpuConfig, one: Vector) -> Energy:

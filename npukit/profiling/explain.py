@@ -34,8 +34,8 @@ def explain(
         most = ceiling(config, layer.macs, layer.read_bytes, layer.write_bytes, dram)
         lines.insert(
             3,
-            f"utilisation: {100 * layer.utilization:.1f} % of {config.array**2} MACs a cycle; with its DRAM traffic at "
-            f"most {100 * most / config.array**2:.1f} %",
+            f"utilisation: {100 * layer.utilization:.1f} % of {config.array_macs} MACs a cycle; with its DRAM traffic "
+            f"at most {100 * most / config.array_macs:.1f} %",
         )
     lines += _traffic(program, node, mine, layer)
     lines += _array(program, node, mine, layer)
@@ -103,10 +103,12 @@ def _array(program: Program, node: NodeInfo, mine: list, layer: LayerProfile) ->
         return []
     words = Counter[int]()
     for one in steps:
-        words[one.height * one.width] += one.blocks * one.channels * one.kernel_height * one.kernel_width
+        words[one.height * one.width] += (
+            one.blocks * one.channels * one.kernel_height * one.kernel_width * config.row_passes
+        )
     count = sum(words.values())
     mean = sum(size * number for size, number in words.items()) / count
-    least = max(config.array, timing.accumulate_latency)
+    least = max(config.rows, timing.accumulate_latency)
     lines = [f"array: {count} steps of {mean:.0f} words on average, {min(words)} to {max(words)}"]
     short = sum((least - size) * number for size, number in words.items() if size < least)
     if short:
@@ -125,7 +127,7 @@ def _array(program: Program, node: NodeInfo, mine: list, layer: LayerProfile) ->
                 + (", unless the kernel is folded into channels" if what == "input" and channels < config.array else "")
             )
     if layer.macs:
-        ideal = layer.macs / config.array**2
+        ideal = layer.macs / config.array_macs
         lines.append(f"  {layer.array / ideal:.2f} array cycles for each that the MACs alone would take")
     return lines
 

@@ -93,7 +93,7 @@ class Profile:
     @property
     def utilization(self) -> float:
         """Useful MACs / (array size * cycles)."""
-        return self.macs / (self.config.array**2 * self.cycles) if self.cycles else 0.0
+        return self.macs / (self.config.array_macs * self.cycles) if self.cycles else 0.0
 
     def to_dataframe(self) -> "DataFrame":
         """A row per layer, with `LayerProfile`'s fields as columns, for pandas.
@@ -128,7 +128,7 @@ class Profile:
 
 def peak_macs(config: NpuConfig, *, on_array: bool) -> int:
     """The most MACs a cycle: the array's; or, of a layer that VECTOR computes, VECTOR's, if it has more."""
-    return config.array**2 if on_array else max(config.array**2, config.array * config.vector_taps)
+    return config.array_macs if on_array else max(config.array_macs, config.array * config.vector_taps)
 
 
 def transfer(config: NpuConfig, instruction: Load | Store) -> tuple[int, int]:

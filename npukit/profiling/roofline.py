@@ -10,5 +10,5 @@ def ceiling(config: NpuConfig, macs: int, read_bytes: int, write_bytes: int, dra
     """The most MACs a cycle for that traffic: the array's, or what the DRAM, by default the reference one, lets
     through."""
     dram = dram or DramModel()
-    traffic, peak = dram.traffic(read_bytes, write_bytes), float(config.array**2)
+    traffic, peak = dram.traffic(read_bytes, write_bytes), float(config.array_macs)
     return min(peak, macs * dram.bytes_per_cycle(config) / traffic) if traffic else peak

@@ -86,7 +86,7 @@ class TimedModel:
     def label(self) -> str:
         """The configuration's name, or what it is."""
         preset = next((name for name, one in PRESETS.items() if one == self.config), None)
-        return preset or f"{self.config.array}x{self.config.array} {self.config.dtype} (custom)"
+        return preset or f"{self.config.size} {self.config.dtype} (custom)"
 
     @cached_property
     def peak_words(self) -> Mapping[str, int]:
@@ -182,11 +182,11 @@ class TimedModel:
             "macs": profile.macs,
             "utilization": profile.utilization,
             "peaks": {
-                "array_macs_per_cycle": config.array**2,
+                "array_macs_per_cycle": config.array_macs,
                 "vector_macs_per_cycle": config.array * config.vector_taps,
             },
             "macs_on_vector": sum(layer.macs for layer in profile.layers if layer.macs and not layer.array),
-            "roofline_utilization": ceiling(config, profile.macs, read, written, self.dram) / config.array**2,
+            "roofline_utilization": ceiling(config, profile.macs, read, written, self.dram) / config.array_macs,
             "counters": profile.counters,
             "dram": {
                 "read_bytes": read,

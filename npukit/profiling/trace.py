@@ -128,7 +128,7 @@ def perfetto_trace(programs: Sequence[tuple[Program, Schedule]]) -> bytes:
                 event(begin + int(after), _LAYERS, TrackEvent.TYPE_SLICE_END)
         done = activity(program, schedule, _WINDOWS)
         length = np.diff(done.edges)
-        shares = 100 * done.macs / (program.config.array**2 * length)
+        shares = 100 * done.macs / (program.config.array_macs * length)
         for number, values in ((_BUS, (done.read + done.written) / length), (_MACS, shares)):
             for time, value in zip(done.edges, np.append(values, 0.0), strict=True):
                 event(begin + int(time), number, TrackEvent.TYPE_COUNTER).double_counter_value = float(value)

@@ -72,7 +72,7 @@ class Report:
         lines.append(
             f"{thousands(self.cycles)} cycles in {self.parts} part(s) of {self.graphs} graph(s), "
             f"{self.milliseconds:.2f} ms at {self.megahertz:g} MHz, {100 * profile.utilization:.1f} % of "
-            f"{config.array}x{config.array} MACs"
+            f"{config.size} MACs"
         )
         return "\n".join(lines)
 

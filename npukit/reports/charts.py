@@ -72,7 +72,7 @@ def roofline(profile: Profile) -> alt.LayerChart | alt.FacetChart:
         for layer in profile.layers
         if layer.macs and layer.elapsed
     ]
-    peak = config.array**2
+    peak = config.array_macs
     across = [row["intensity"] for row in rows] + [peak / rate]
     low, high = min(across) / 2, max(across) * 2
     roof = [{"intensity": x, "speed": min(peak, x * rate)} for x in (low, peak / rate, high)]

@@ -55,7 +55,7 @@ def _summary(timed: TimedModel) -> str:
         (thousands(profile.cycles), "cycles on the accelerator"),
         (f"{milliseconds:.4g} ms", f"at {clock.megahertz:g} MHz ({clock.source})"),
         (f"{1e3 / milliseconds:.4g}" if milliseconds else "-", "inferences a second, accelerator alone"),
-        (f"{100 * profile.utilization:.1f} %", f"of the {config.array} by {config.array} array's MACs"),
+        (f"{100 * profile.utilization:.1f} %", f"of the {config.rows} by {config.array} array's MACs"),
         (thousands(profile.macs), "MACs on the accelerator"),
         (f"{moved / 1e6:.3g} MB", "DRAM traffic"),
         (f"{timed.energy.total / 1e6:.4g} uJ", "energy of arithmetic, memories and DRAM (modelled)"),
@@ -63,7 +63,7 @@ def _summary(timed: TimedModel) -> str:
         (f"{boundary.host_milliseconds:.3g} ms", f"{thousands(boundary.host_macs)} MACs on the host (modelled)"),
     ]
     machine = (
-        f"{config.array} by {config.array} {config.dtype}, {config.on_chip_bytes / 1024:g} KiB on chip, "
+        f"{config.rows} by {config.array} {config.dtype}, {config.on_chip_bytes / 1024:g} KiB on chip, "
         f"{config.bus_bytes} bytes a cycle. Cycles are simulated. Transfers and the host's part are no measurement: "
         f"they assume {boundary.host.megabytes:g} MB and {boundary.host.gigamacs:g} * 10^9 MACs a second. Energy is "
         "no measurement either: operations and accesses are counted, and multiplied with published figures for 45 nm."

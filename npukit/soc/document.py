@@ -41,7 +41,7 @@ def _head(config: NpuConfig, name: str, release: str) -> str:
     return f"""\
 # NPU {name}
 
-A {config.array}x{config.array} {config.dtype} neural network accelerator as Verilog, written by npukit {release}. Its
+A {config.size} {config.dtype} neural network accelerator as Verilog, written by npukit {release}. Its
 configuration has the hash `{config.hash:016x}`; a program compiled for another one is refused.
 
 | file | what |

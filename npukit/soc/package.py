@@ -71,7 +71,7 @@ def write_package(
     testbench = {f"tb/{path.name}": path.read_bytes() for path in sorted((_FILES / "tb").iterdir()) if path.is_file()}
     testbench["tb/requirements.txt"] = _requirements().encode()
     testbench |= {f"tb/program/{file}": data for file, data in example.files().items()}
-    about = f"NPU, {config.array}x{config.array} {config.dtype} ({name}, configuration {config.hash:016x})"
+    about = f"NPU, {config.size} {config.dtype} ({name}, configuration {config.hash:016x})"
     texts = {
         **rtl,
         _WAIVERS: _waivers(rtl),

@@ -254,7 +254,7 @@ def _ring(config: NpuConfig, kind: type[Instruction], spec: FieldSpec, context: 
         )
     least = 1
     if memory is Memory.WGT and kind is Matrix:
-        least = config.array.bit_length() - 1
+        least = (config.array - 1).bit_length()
         beyond += ((f"<{least}, not passed", f"a weight tile has {config.array} words, one after the other"),)
     passed = tuple(range(1, min(largest, spec.high) + 1))
     return Span(kind, spec.name, context, (0,), beyond, (passed, tuple(range(least, spec.high + 1))))

@@ -149,7 +149,7 @@ def value_unreachable(config: NpuConfig) -> dict[str, str]:
     most = config.max_window**2 << 14
     return {
         "sum_DEPTHWISE past 2147483647": f"a window of {config.max_window}x{config.max_window} sums to {most} at most",
-        "column of the array past its width": f"{config.array} products of 2**14 are the greatest number that it holds",
+        "column of the array past its width": f"{config.rows} products of 2**14 are the greatest number that it holds",
     }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 from random import Random
 
 from npukit.isa.config import NpuConfig
@@ -97,8 +98,9 @@ def random_placement(
             break
     shift = 0
     if far or (far is None and random.random() < 0.3):
-        # the image's last word is the last that an instruction can name
+        # the image's last word is the last that an instruction can name, or nearly: BASE is aligned
         shift = (1 << _WORD_BITS) - image_bytes // config.word_bytes
+        shift -= shift % (ALIGNMENT // gcd(ALIGNMENT, config.word_bytes))
     origins = [1 << 48, random.randrange(1 << 40, _TOP - _MEMORY) // ALIGNMENT * ALIGNMENT, _TOP - _MEMORY]
     if not shift:
         origins += [0, 0, 0]

@@ -79,12 +79,17 @@ class _ReadBack:
     """1 as an element of WGT and ACT."""
 
     def __init__(self, config: NpuConfig, written: WrittenWords, acc: NDArray) -> None:
-        self.config, self.written, self.expected = config, written.masks, acc
+        self.config, self.expected = config, acc
+        self.written = {memory: self._visible(memory, mask) for memory, mask in written.masks.items()}
         shown = [self._shown(memory) for memory, _ in self.sections]
         self.mask = np.concatenate(shown)
         self.starts = np.cumsum([0, *(len(one) for one in shown)]).tolist()
         self.data: list[NDArray[np.uint8]] = []
         self.size = self.mask.size
+
+    def _visible(self, memory: Memory, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Of the words that were written, those that can be shown."""
+        return mask
 
     def _shown(self, memory: Memory) -> NDArray[np.bool_]:
         units = self.config.wide_word_units if memory is Memory.PAR else 1
@@ -136,9 +141,16 @@ class _Int8ReadBack(_ReadBack):
     )
     one = 1
 
+    def _visible(self, memory: Memory, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        if memory is Memory.PAR:
+            mask = mask.copy()
+            reads, shown = _table_words(self.config)
+            mask[:, mask.shape[1] - (reads - shown) :] = False
+        return mask
+
     def wide(self) -> Iterator[Instruction]:
         config = self.config
-        ramp = self.add_data(np.arange(-128, 128).astype(np.int8))
+        ramp = self.add_data(np.arange(-128, 128).astype(np.int8)[: 4 * _table_words(config)[1] * config.array])
         shifts = _shift_parameters(config)
         parameters = self.add_data(shifts)
         yield from _store_par(config, self.written[Memory.PAR], ramp, self._start(Memory.PAR))
@@ -189,14 +201,20 @@ def _shift_parameters(config: NpuConfig) -> NDArray[np.uint32]:
     return np.concatenate(words)
 
 
+def _table_words(config: NpuConfig) -> tuple[int, int]:
+    """PAR words that hold a table of TABLE, and how many of them it fills."""
+    lanes = TABLE_ENTRIES // 4
+    return -(-lanes // config.array), lanes // config.array
+
+
 def _store_par(config: NpuConfig, par: NDArray[np.bool_], ramp: int, dram: int) -> Iterator[Instruction]:
-    """Take PAR's words as tables, and look all 256 values up."""
-    words = TABLE_ENTRIES // config.array
-    span = words // config.wide_word_units
+    """Take PAR's words as tables, and look all values up whose entries fill whole words."""
+    reads, span = _table_words(config)
+    words = span * config.wide_word_units
     staging = _Staging(config, ramp, words)
     for _, low, count in _runs(par, config.par_depth):
         for start in range(low, low + count, span):
-            first = min(start, config.par_depth - span)
+            first = min(start, config.par_depth - reads)
             yield from staging.constant()
             staged = staging.place(words)
             yield Vector(

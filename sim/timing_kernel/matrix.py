@@ -27,9 +27,9 @@ def start(machine, program):
     weights = matrix.first_weights
     stream = now + 1
     for _ in range(1, program[index].steps):
-        weights = max(weights + parameters.array, stream)
+        weights = max(weights + parameters.rows, stream)
         stream = max(weights + 1, stream + gap)
-    matrix.weights_from = max(weights + parameters.array, stream)
+    matrix.weights_from = max(weights + parameters.rows, stream)
     matrix.stream_from = stream + gap
     state.busy_front = False
     state.issue_from = max(matrix.weights_from - 1, now + 1)

@@ -101,7 +101,7 @@ class Parameters:
     queue_depth: int
     bus_bytes: int
     max_burst: int
-    array: int
+    rows: int
     fetch_burst: int
     fetch_buffer: int
     matrix_latency: int

@@ -32,6 +32,11 @@ CONFIGS = {
         array=8, act_depth=1021, act_banks=3, wgt_depth=2047, acc_depth=131, acc_banks=2, par_depth=97,
         vector_lanes=4, fma_lanes=1, vector_taps=2, max_window=5, bus_bytes=16, max_burst=3, queue_depth=3,
     ),
+    "4x12": tiny(
+        array=12, array_rows=4, act_depth=512, act_banks=3, wgt_depth=256, acc_depth=64, max_window=7, vector_lanes=6,
+        fma_lanes=3, normalize_cycles=3, par_depth=97,
+    ),
+    "16x64": NpuConfig(array=64, array_rows=16),
     "wide array": NpuConfig(array=64, vector_lanes=32, fma_lanes=64, bus_bytes=64),
 }  # fmt: skip
 

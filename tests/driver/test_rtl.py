@@ -216,6 +216,31 @@ def test_random_programs(seed: int | None) -> None:
     assert (result.programs, result.bit_mismatches, result.cycle_mismatches) == (60, 0, 0)
 
 
+SHAPES = {
+    "int8": replace(
+        CONFIG, array=12, array_rows=4, bus_bytes=4, vector_lanes=2, fma_lanes=3, softmax_cycles=6, normalize_cycles=3,
+    ),
+    "fp32": replace(
+        PRESETS["bf16-4x4"], array=12, array_rows=4, vector_lanes=1, fma_lanes=2, vector_taps=1, softmax_cycles=12,
+    ),
+}  # fmt: skip
+"""By the digits' precision: fewer rows than columns, of which there are no power of two."""
+
+
+@pytest.mark.parametrize("precision", SHAPES)
+def test_rectangles_and_odd_sizes(precision: str) -> None:
+    model, config, seed = zoo.load("digits", precision), SHAPES[precision], Random().getrandbits(32)
+    sim, rtl = Session(model, config), Session(model, config, "rtl")
+    image = {"image": zoo.digits_heldout()[0][11]}
+    np.testing.assert_array_equal(rtl.run(image)["logits"], sim.run(image)["logits"])
+    assert rtl.profile.counters == sim.profile.counters and len(sim.programs) == 1
+    print(f"repeat with: npukit verify --programs 12 --seed {seed}, and the fields of {config}")
+    with RtlDevice(config) as device:
+        result = verify(device, seed, 12)
+    assert (result.first_divergence, result.programs) == (None, 12)
+    assert (result.bit_mismatches, result.cycle_mismatches) == (0, 0)
+
+
 def expected_memory(made: RandomProgram) -> np.ndarray:
     """DRAM after the program."""
     memory = made.memory.copy()

@@ -2,6 +2,7 @@
 fractions."""
 
 import gc
+from dataclasses import replace
 from itertools import product
 from types import ModuleType
 
@@ -152,7 +153,7 @@ class _Lanes(wiring.Component):
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.array = Bf16Array(size)
+        self.array = Bf16Array(size, size)
         lanes = {f"activation_{k}": In(16) for k in range(size)} | {f"weight_{k}": In(16) for k in range(size)}
         control = {"swap": In(1), "weights_row": In(2), "weights_en": In(1)}
         super().__init__({**lanes, **control, **{f"sum_{k}": Out(32) for k in range(size)}})
@@ -219,11 +220,11 @@ def test_array(streaming: ModuleType) -> None:
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_latency_is_the_timing_models() -> None:
-    for name in ("bf16-4x4", "bf16-8x8", "bf16-16x16"):
-        config = PRESETS[name]
+    rectangle = replace(PRESETS["bf16-16x16"], array_rows=4)
+    for config in (*(PRESETS[name] for name in ("bf16-4x4", "bf16-8x8", "bf16-16x16")), rectangle):
         timing = Timing(config)
         assert (timing.row_latency, timing.product_latency) == (Float32Adder.latency, Bf16Multiplier.latency)
         # an ACT address, the array, the adder before ACC and its write
-        assert timing.matrix_latency == 2 + Bf16Array(config.array).latency + Float32Adder.latency
+        assert timing.matrix_latency == 2 + Bf16Array(config.rows, config.array).latency + Float32Adder.latency
         assert timing.accumulate_latency == 2 + Float32Adder.latency + 1
     gc.collect()  # what was not made goes here, while Amaranth's warning about it is ignored

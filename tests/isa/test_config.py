@@ -9,6 +9,7 @@ from npukit.isa.config import PRESETS, ConfigError, NpuConfig, load_config, pres
 
 OTHER_VALUES = {
     "array": 32,
+    "array_rows": 8,
     "dtype": "bf16",
     "act_depth": 1024,
     "act_banks": 4,
@@ -55,6 +56,16 @@ def test_word_sizes(dtype: str, word: int, units: int) -> None:
     assert (config.word_bytes, config.wide_word_bytes, config.wide_word_units) == (word, 32, units)
 
 
+@pytest.mark.parametrize(
+    ("array", "rows", "size", "macs", "passes"),
+    [(16, 0, "16x16", 256, 1), (16, 8, "8x16", 128, 2), (64, 16, "16x64", 1024, 4), (24, 8, "8x24", 192, 3),
+     (40, 40, "40x40", 1600, 1)],
+)  # fmt: skip
+def test_sizes_of_arrays(array: int, rows: int, size: str, macs: int, passes: int) -> None:
+    config = NpuConfig(array=array, array_rows=rows, vector_lanes=4, fma_lanes=8, softmax_cycles=8)
+    assert (config.size, config.array_macs, config.row_passes) == (size, macs, passes)
+
+
 def test_unknown_preset_lists_those_that_exist() -> None:
     with pytest.raises(ConfigError, match=r"no configuration is called 'int4-4x4'; there are int8-4x4, "):
         preset("int4-4x4")
@@ -63,9 +74,18 @@ def test_unknown_preset_lists_those_that_exist() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"array": 12}, "array must be a power of two from 4 to 64, not 12"),
-        ({"array": 2}, "array must be a power of two from 4 to 64, not 2"),
-        ({"array": 128}, "array must be a power of two from 4 to 64, not 128"),
+        ({"array": 2}, "array must be from 4 to 64, not 2"),
+        ({"array": 128}, "array must be from 4 to 64, not 128"),
+        (
+            {"array": 12, "vector_lanes": 4, "fma_lanes": 4},
+            "array must be a power of two, or have words of whole beats: 12 elements are 12 bytes, bus_bytes is 8",
+        ),
+        (
+            {"array_rows": 32},
+            "array_rows must be 0, for as many as columns, or at least 4 and divide array (16), not 32",
+        ),
+        ({"array_rows": 2}, "array_rows must be 0, for as many as columns, or at least 4 and divide array (16), not 2"),
+        ({"array_rows": 6}, "array_rows must be 0, for as many as columns, or at least 4 and divide array (16), not 6"),
         ({"array": 16.0}, "array must be a whole number, not 16.0"),
         ({"queue_depth": True}, "queue_depth must be a whole number, not True"),
         ({"act_banks": "8"}, "act_banks must be a whole number, not '8'"),
@@ -89,12 +109,12 @@ def test_unknown_preset_lists_those_that_exist() -> None:
         ({"fma_lanes": 0}, "fma_lanes must divide array (16), not 0"),
         ({"fma_fixed": 2}, "fma_fixed must be from 0 to 1, not 2"),
         ({"transpose": -1}, "transpose must be from 0 to 1, not -1"),
-        ({"softmax_cycles": 2}, "softmax_cycles must be 0 or a power of two from 4 to array (16), not 2"),
-        ({"softmax_cycles": 12}, "softmax_cycles must be 0 or a power of two from 4 to array (16), not 12"),
-        ({"softmax_cycles": 32}, "softmax_cycles must be 0 or a power of two from 4 to array (16), not 32"),
-        ({"normalize_cycles": 3}, "normalize_cycles must be 0 or a power of two up to array (16), not 3"),
-        ({"normalize_cycles": 32}, "normalize_cycles must be 0 or a power of two up to array (16), not 32"),
-        ({"normalize_cycles": -1}, "normalize_cycles must be 0 or a power of two up to array (16), not -1"),
+        ({"softmax_cycles": 2}, "softmax_cycles must be 0, or at least 4 and divide array (16), not 2"),
+        ({"softmax_cycles": 12}, "softmax_cycles must be 0, or at least 4 and divide array (16), not 12"),
+        ({"softmax_cycles": 32}, "softmax_cycles must be 0, or at least 4 and divide array (16), not 32"),
+        ({"normalize_cycles": 3}, "normalize_cycles must be 0, or at least 1 and divide array (16), not 3"),
+        ({"normalize_cycles": 32}, "normalize_cycles must be 0, or at least 1 and divide array (16), not 32"),
+        ({"normalize_cycles": -1}, "normalize_cycles must be 0, or at least 1 and divide array (16), not -1"),
         ({"bus_bytes": 2}, "bus_bytes must be a power of two from 4 to 64, not 2"),
         ({"bus_bytes": 24}, "bus_bytes must be a power of two from 4 to 64, not 24"),
         (
@@ -159,7 +179,7 @@ def test_toml_with_a_base(tmp_path: Path) -> None:
         ("rows = 4\n", r"board.toml: a configuration has the fields array, .*, not 'rows'"),
         ('base = "nothing"\n', r"board.toml: no configuration is called 'nothing'"),
         ("base = 3\n", r"board.toml: base must be the name of a preset, not 3"),
-        ("array = 5\n", r"board.toml: array must be a power of two from 4 to 64, not 5"),
+        ("array = 5\n", r"board.toml: array must be a power of two, or have words of whole beats: 5 elements are 5 bytes"),
         ("array = \n", r"board.toml is not a TOML file: "),
         ("array = 8\rdtype = 'bf16'\n", r"board.toml is not a TOML file: "),
         ("array = 8.5\n", r"board.toml: array must be a whole number, not 8.5"),

@@ -70,6 +70,11 @@ def _bursts(config: NpuConfig, start: int, size: int) -> Iterator[tuple[int, int
             first, beats = at, 0
 
 
+def _rows(config: NpuConfig) -> int:
+    """Of the systolic array."""
+    return config.array_rows or config.array
+
+
 def _word_bytes(config: NpuConfig, instruction: Load | Store) -> int:
     wide = isinstance(instruction, Load) and instruction.memory is Memory.PAR
     return config.wide_word_bytes if wide else config.word_bytes
@@ -168,7 +173,7 @@ def _swept(config: NpuConfig, vector: Vector, passes: int) -> int:
     return cycles
 
 
-def _ports(instruction: Instruction) -> tuple[list[Port], list[Port]]:
+def _ports(config: NpuConfig, instruction: Instruction) -> tuple[list[Port], list[Port]]:
     """Contended ports given back after the last read, and after the end."""
     read: set[Port] = set()
     end: set[Port] = set()
@@ -177,7 +182,8 @@ def _ports(instruction: Instruction) -> tuple[list[Port], list[Port]]:
     elif isinstance(instruction, Matrix):
         read.add((Memory.ACT, "read", instruction.act_bank))
         end.add((Memory.ACC, "write", instruction.acc_bank))
-        if instruction.accumulate or instruction.channels * instruction.kernel_height * instruction.kernel_width > 1:
+        sums = instruction.channels * instruction.kernel_height * instruction.kernel_width
+        if instruction.accumulate or sums > 1 or _rows(config) < config.array:
             end.add((Memory.ACC, "read", instruction.acc_bank))
     elif isinstance(instruction, Vector):
         if instruction.operation is not Operation.FILL:
@@ -231,7 +237,7 @@ class _Machine:
         self.timing = Timing(config)
         self.schedule = np.zeros((len(instructions), 7), np.int64)
         self.counters = {name: 0 for name, _ in COUNTERS}
-        self.ports = [_ports(one) for one in instructions]
+        self.ports = [_ports(config, one) for one in instructions]
         self.cycle = 0
         self.done = False
         self.edges: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
@@ -442,7 +448,7 @@ class _Machine:
         elif isinstance(one, Matrix):
             self.matrix_waiting = index
             self.tiles_left = self._steps(one) - 1
-            self.rows_left = self.config.array
+            self.rows_left = _rows(self.config)
             self.shadow = True
         elif isinstance(one, Vector):
             self.vector_waiting = index
@@ -464,9 +470,9 @@ class _Machine:
 
     # ---- MATRIX
 
-    @staticmethod
-    def _steps(matrix: Matrix) -> int:
-        return matrix.blocks * matrix.channels * matrix.kernel_height * matrix.kernel_width
+    def _steps(self, matrix: Matrix) -> int:
+        passes = self.config.array // _rows(self.config)
+        return matrix.blocks * matrix.channels * matrix.kernel_height * matrix.kernel_width * passes
 
     def _matrix_step(self, starting: bool) -> bool:
         """Whether a step's stream begins in the next cycle."""
@@ -476,7 +482,7 @@ class _Machine:
         # the weight reader
         tile = self.tiles_left > 0 and self.rows_left <= 1 and (not self.shadow or stepping)
         if tile:
-            self._set(tiles_left=self.tiles_left - 1, rows_left=self.config.array, shadow=True)
+            self._set(tiles_left=self.tiles_left - 1, rows_left=_rows(self.config), shadow=True)
         else:
             self._set(rows_left=max(self.rows_left - 1, 0))
             if stepping:

@@ -21,6 +21,13 @@ CONFIGS = {
         par_depth=99, vector_lanes=8, fma_lanes=8,
     ),
     "16x16": PRESETS["int8-16x16"],
+    "4x12": replace(
+        PRESETS["int8-4x4"], array=12, array_rows=4, act_depth=77, par_depth=99, vector_lanes=3, fma_lanes=6,
+        bus_bytes=4,
+    ),
+    "bf16, 6x6": replace(
+        PRESETS["bf16-4x4"], array=6, vector_lanes=3, fma_lanes=2, softmax_cycles=6, normalize_cycles=0, bus_bytes=4,
+    ),
     "least depths": replace(
         PRESETS["int8-4x4"], array=64, act_depth=64, act_banks=1, wgt_depth=128, acc_depth=16, acc_banks=1,
         par_depth=32, vector_lanes=64, fma_lanes=64,

@@ -45,10 +45,12 @@ COLUMNS = ("queue", "issue", "start", "end", "token_wait", "port_wait", "dram_wa
 
 def _config(rng: random.Random) -> NpuConfig:
     while True:
-        array = rng.choice([4, 4, 8, 16])
+        array = rng.choice([4, 4, 8, 12, 16])
+        lanes = [size for size in range(1, array + 1) if array % size == 0 and size * 4 >= array]
         try:
             return NpuConfig(
                 array=array,
+                array_rows=rng.choice([0, 0, 4]),
                 dtype=rng.choice(["int8", "int8", "bf16"]),
                 act_depth=64,
                 act_banks=rng.choice([1, 2, 4]),
@@ -56,8 +58,8 @@ def _config(rng: random.Random) -> NpuConfig:
                 wgt_depth=64 * array,
                 acc_depth=64,
                 par_depth=64,
-                vector_lanes=array >> rng.randrange(3),
-                fma_lanes=array >> rng.randrange(3),
+                vector_lanes=rng.choice(lanes),
+                fma_lanes=rng.choice(lanes),
                 vector_taps=rng.choice([1, 2, 3, 5]),
                 bus_bytes=rng.choice([4, 8, 16, 32, 64]),
                 max_burst=rng.choice([1, 2, 5, 8, 16, 256]),
