@@ -157,10 +157,12 @@ bitstream: $(STAMP) ## bitstreams and files for other systems, in build/: three 
 notebooks: $(STAMP) ## examples/notebooks, run, as .ipynb files in build/notebooks
 	$(BIN)/python examples/notebooks/run.py
 
-docs: $(STAMP) ## write the generated documents anew
+docs: $(STAMP) ## write the generated documents anew, and build the site of all of them in build/site
 	$(BIN)/python -m npukit.isa.docs
 	$(BIN)/npukit ops --markdown -o docs/operators.md
 	$(BIN)/python tests/prove.py --markdown > docs/proofs.md
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/site
+	@echo "the site is build/site/index.html"
 
 docs-check: $(STAMP) ## fail if a generated document is out of date
 	$(BIN)/python -m npukit.isa.docs --check

@@ -33,8 +33,8 @@ class FetchUnit(wiring.Component):
         idle: all queues and engines are empty. stop: an error; nothing more is taken of either.
         quiet: no burst is outstanding, so that an error may end the run.
         done: END completes in this cycle. stall: a cycle for the counter `fetch_stall`.
-        illegal, missing_end: errors. index: number of the instruction that is next to be handed on;
-            beat_index: of the one whose beats come.
+        illegal, missing_end: errors. index: number of the instruction that is next to be handed on.
+        beat_index: of the one whose beats come.
     """
 
     def __init__(self, config: NpuConfig) -> None:

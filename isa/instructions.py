@@ -248,8 +248,8 @@ class Vector(Instruction):
     """Element-wise and window operations on ACT and ACC: loops block, y, x from the outside.
 
     Window operations read, for output (block, y, x) and window position (ky, kx), the word at
-    a + block * a_stride_block + y * a_stride_y + ky * window_stride_y
-      + (x * window_step + kx) * window_stride_x; their a_stride_x is 0.
+    `a + block * a_stride_block + y * a_stride_y + ky * window_stride_y + (x * window_step + kx) * window_stride_x`;
+    their a_stride_x is 0.
     """
 
     mnemonic: ClassVar[str] = "VECTOR"
