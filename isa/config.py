@@ -34,8 +34,8 @@ class NpuConfig:
     array: int = 16
     """Columns of the systolic array, and elements of a word."""
     array_rows: int = 0
-    """Rows of the systolic array, which divide `array`; 0: as many as it has columns. An array of fewer rows takes a
-    word in as many passes as its rows go into the word."""
+    """Rows of the systolic array; 0: as many as it has columns. An array of fewer rows, which divide the columns, takes
+    a word in as many passes as its rows go into the word."""
     dtype: str = "int8"
     """The datapath: `int8` (int32 accumulators) or `bf16` (fp32 accumulators)."""
     act_depth: int = 1536
@@ -91,10 +91,10 @@ class NpuConfig:
                 f"array must be a power of two, or have words of whole beats: {self.array} elements are "
                 f"{self.word_bytes} bytes, bus_bytes is {self.bus_bytes}"
             )
-        if self.array_rows and not (4 <= self.array_rows <= self.array and self.array % self.array_rows == 0):
+        if self.array_rows and not (4 <= self.array_rows < self.array and self.array % self.array_rows == 0):
             raise ConfigError(
-                f"array_rows must be 0, for as many as columns, or at least 4 and divide array ({self.array}), not "
-                f"{self.array_rows}"
+                "array_rows must be 0, for as many as columns, or from 4 on, below array "
+                f"({self.array}) and divide it, not {self.array_rows}"
             )
         self._within("act_depth", 64, 32768)
         self._within("act_banks", 1, 16)

@@ -8,7 +8,7 @@ from typing import Any
 
 from npukit.exploration.study import Explored, Point
 
-__all__ = ["commands", "config_name", "files", "label", "to_json"]
+__all__ = ["area_beyond", "commands", "config_name", "files", "label", "to_json"]
 
 _MODEL_COLUMNS = ("cycles", "energy_picojoules", "dram_bytes")
 
@@ -36,6 +36,15 @@ def commands(found: Explored, point: Point, folder: str) -> list[str]:
     return [*runs, shlex.join(["npukit", "verify", "--config", config])]
 
 
+def area_beyond(found: Explored, point: Point) -> list[str]:
+    """Where the machine lies beyond those that the area model was fitted to; empty where area is no objective."""
+    if "area" not in found.objectives:
+        return []
+    from npukit.fpga.area_model import beyond
+
+    return beyond(point.candidate.config)
+
+
 def _row(found: Explored, point: Point) -> dict[str, Any]:
     candidate = point.candidate
     row: dict[str, Any] = {"trial": point.number, "front": point in found.front, "preset": point.origin}
@@ -49,7 +58,7 @@ def _row(found: Explored, point: Point) -> dict[str, Any]:
     for model, result in zip(found.models, point.results, strict=False):
         for column, value in zip(_MODEL_COLUMNS, (result.cycles, result.energy, result.dram_bytes), strict=True):
             row[f"{model.name} {column}"] = value
-    return row | {"refused": point.refused}
+    return row | {"area_beyond": "; ".join(area_beyond(found, point)), "refused": point.refused}
 
 
 def to_json(found: Explored, folder: str) -> dict[str, Any]:
@@ -68,6 +77,7 @@ def to_json(found: Explored, folder: str) -> dict[str, Any]:
                 "config": point.candidate.config.to_dict(),
                 "dram_latency": point.candidate.latency,
                 "optimize": point.candidate.level,
+                "area_beyond": area_beyond(found, point),
                 "refused": point.refused,
                 "models": {
                     model.name: {"cycles": one.cycles, "energy_picojoules": one.energy, "dram_bytes": one.dram_bytes}

@@ -16,7 +16,8 @@ _FIELDS = tuple(one.name for one in fields(NpuConfig) if one.name != "dtype")
 _PER_ARRAY = ("array_rows", "vector_lanes", "fma_lanes", "softmax_cycles", "normalize_cycles")
 """Fields whose values divide the array's columns, or are 0."""
 DEFAULT: Mapping[str, tuple[int, ...]] = {
-    "array": (4, 8, 16, 32),
+    "array": (4, 8, 12, 16, 24, 32),
+    "array_rows": (0, 4, 8, 16),
     "act_depth": (256, 512, 1024, 1536, 2048, 4096),
     "act_banks": (2, 4, 8),
     "wgt_depth": (512, 1024, 2048, 4096, 7168),
@@ -67,6 +68,8 @@ class Space:
         for name in _PER_ARRAY:
             wanted: int = values[name] if name in values else getattr(self.base, name)
             values[name] = _divisor(array, wanted)
+        if values["array_rows"] == array:
+            values["array_rows"] = 0
         return replace(self.base, **values)
 
     def chosen(self, config: NpuConfig) -> dict[str, int] | None:

@@ -3,7 +3,7 @@
 from html import escape
 from itertools import combinations
 
-from npukit.exploration.outcome import commands, label, to_json
+from npukit.exploration.outcome import area_beyond, commands, label, to_json
 from npukit.exploration.study import Explored, Point
 from npukit.profiling.text import thousands
 from npukit.reports.charts import trade_off
@@ -51,7 +51,8 @@ def exploration_page(found: Explored, folder: str) -> str:
     details = [
         f"<details><summary>Trial {point.number}: {escape(label(point))}</summary>"
         f"<pre>{escape(point.candidate.config.to_toml())}</pre>"
-        f"<pre>{escape(chr(10).join(commands(found, point, folder)))}</pre></details>"
+        f"<pre>{escape(chr(10).join(commands(found, point, folder)))}</pre>"
+        f"{_beyond(area_beyond(found, point))}</details>"
         for point in front
     ]
     parts.append(section("Configurations, and how to run them again", *details))
@@ -65,6 +66,13 @@ def exploration_page(found: Explored, folder: str) -> str:
                  for one in found.points if one.refused]  # fmt: skip
         parts.append(section("Refused", table("refused", ["trial", "machine", "why"], lines)))
     return page(f"Machines for {names}", parts, to_json(found, folder))
+
+
+def _beyond(fields: list[str]) -> str:
+    """Where the area is no more than the model's continuation."""
+    if not fields:
+        return ""
+    return note(f"The area model was fitted to no machine like it in {', '.join(fields)}: synthesise it to be sure.")
 
 
 def _cells(found: Explored, point: Point) -> list[Cell]:

@@ -59,7 +59,7 @@ def test_word_sizes(dtype: str, word: int, units: int) -> None:
 @pytest.mark.parametrize(
     ("array", "rows", "size", "macs", "passes"),
     [(16, 0, "16x16", 256, 1), (16, 8, "8x16", 128, 2), (64, 16, "16x64", 1024, 4), (24, 8, "8x24", 192, 3),
-     (40, 40, "40x40", 1600, 1)],
+     (40, 0, "40x40", 1600, 1)],
 )  # fmt: skip
 def test_sizes_of_arrays(array: int, rows: int, size: str, macs: int, passes: int) -> None:
     config = NpuConfig(array=array, array_rows=rows, vector_lanes=4, fma_lanes=8, softmax_cycles=8)
@@ -81,11 +81,21 @@ def test_unknown_preset_lists_those_that_exist() -> None:
             "array must be a power of two, or have words of whole beats: 12 elements are 12 bytes, bus_bytes is 8",
         ),
         (
-            {"array_rows": 32},
-            "array_rows must be 0, for as many as columns, or at least 4 and divide array (16), not 32",
+            {"array_rows": 16},
+            "array_rows must be 0, for as many as columns, or from 4 on, below array (16) and divide it, not 16",
         ),
-        ({"array_rows": 2}, "array_rows must be 0, for as many as columns, or at least 4 and divide array (16), not 2"),
-        ({"array_rows": 6}, "array_rows must be 0, for as many as columns, or at least 4 and divide array (16), not 6"),
+        (
+            {"array_rows": 32},
+            "array_rows must be 0, for as many as columns, or from 4 on, below array (16) and divide it, not 32",
+        ),
+        (
+            {"array_rows": 2},
+            "array_rows must be 0, for as many as columns, or from 4 on, below array (16) and divide it, not 2",
+        ),
+        (
+            {"array_rows": 6},
+            "array_rows must be 0, for as many as columns, or from 4 on, below array (16) and divide it, not 6",
+        ),
         ({"array": 16.0}, "array must be a whole number, not 16.0"),
         ({"queue_depth": True}, "queue_depth must be a whole number, not True"),
         ({"act_banks": "8"}, "act_banks must be a whole number, not '8'"),

@@ -24,8 +24,8 @@ def _point(number: int, values: tuple[float, float, float] | None, **fields: int
 
 def test_all_machines(open_page: Callable) -> None:
     points = [
-        _point(1, (1000.0, 500.0, 3e6)), _point(2, (800.0, 600.0, 4e6), bus_bytes=16), _point(5, None, bus_bytes=4),
-        _point(7, (2000.0, 700.0, 5e6), act_depth=512),
+        _point(1, (1000.0, 500.0, 3e6)), _point(2, (800.0, 600.0, 4e6), bus_bytes=16, array_rows=4),
+        _point(5, None, bus_bytes=4), _point(7, (2000.0, 700.0, 5e6), act_depth=512),
     ]  # fmt: skip
     found = Explored(Space(BASE), [Model("digits", b"")], OBJECTIVES, points)
     opened = open_page(exploration_page(found, "a folder"))
@@ -45,6 +45,7 @@ def test_all_machines(open_page: Callable) -> None:
     text = page.locator("details:has(pre)").first.inner_text()
     assert "bus_bytes = 16" in text and "npukit run digits --config 'a folder/configs/0002.toml'" in text
     assert "npukit verify --config 'a folder/configs/0002.toml'" in text
+    assert "fitted to no machine like it in array_rows 4 (synthesised: 0 to 0)" in " ".join(text.split())
     assert page.locator("#refused b").count() == 0, "names are text"
     data = json.loads(page.locator("#data").text_content() or "")
     assert [one["trial"] for one in data["points"] if one["front"]] == [1, 2]
