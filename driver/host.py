@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 import onnxruntime
-from npukit.driver.unsigned_weights import with_unsigned_weights
+from npukit.driver.unsigned_weights import has_signed_activations, with_unsigned_weights
 from numpy.typing import NDArray
 from onnx import helper
 
@@ -71,12 +71,13 @@ def open_session(
     Raises:
         HostError: when it refuses the model.
     """
+    options = options or session_options()
     if "vnni" not in " ".join(cpu_features()):
+        if not has_signed_activations(model):  # what is left, of operators that ONNX Runtime knows
+            options.add_session_config_entry("session.x64quantprecision", "1")
         model = with_unsigned_weights(model)
     try:
-        return onnxruntime.InferenceSession(
-            model.SerializeToString(), options or session_options(), providers=list(providers)
-        )
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=list(providers))
     except Exception as error:  # ONNX Runtime raises many classes of its own
         raise HostError(_line(error)) from None
 

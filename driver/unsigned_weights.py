@@ -2,22 +2,28 @@
 
 There they multiply uint8 by int8 two products at a time and saturate the sum of both at 16 bits. Products of uint8 by
 uint8 and of int8 by int8 are exact. ONNX Runtime's own option, `session.x64quantprecision`, turns weights to uint8 as
-well, but of operators of opset 10 alone, and of those on int8 activations, too, for which it then has no kernel.
+well, but of operators of opsets below 21 alone, and of those on int8 activations, too, for which it then has no kernel.
 """
+
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
-__all__ = ["with_unsigned_weights"]
+__all__ = ["has_signed_activations", "with_unsigned_weights"]
 
 _ON_INTEGERS = {
     "QLinearConv": (2, 3, 5), "QLinearMatMul": (2, 3, 5), "QGemm": (2, 3, 5), "ConvInteger": (2, 1, 3),
     "MatMulInteger": (2, 1, 3),
 }  # fmt: skip
 """Of operators on integers, the inputs that are the activation's zero point, the weights, and their zero point."""
-_ON_FLOATS = ("Conv", "Gemm", "MatMul")
+_ON_FLOATS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators that ONNX Runtime computes in integers between DequantizeLinear and QuantizeLinear."""
+_MOVES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators that may stand between weights and what they are for."""
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
 _SUFFIX = "_npukit_unsigned"
 
 
@@ -29,20 +35,27 @@ class _Weights:
         self.model.CopyFrom(model)
         graph = self.model.graph
         replaceable = {value.name for value in graph.input} if model.ir_version >= 4 else set()
-        self.constants = {one.name: one for one in graph.initializer if one.name not in replaceable}
+        self.constants = {
+            one.name: one for one in graph.initializer
+            if one.name not in replaceable and one.data_location != TensorProto.EXTERNAL
+        }  # fmt: skip
         for node in graph.node:
             if node.op_type == "Constant":
                 self.constants.update((node.output[0], one.t) for one in node.attribute if one.name == "value")
-        self.makers = {name: node for node in graph.node for name in node.output}
+        self.makers = {name: node for node in graph.node for name in node.output if name}
         self.kinds = {value.name: value.type.tensor_type.elem_type for value in graph.input}
+        self.taken = {*self.makers, *self.kinds, *(one.name for one in graph.initializer)}
+        self.unsigned: dict[str, str] = {}
+        """Names of unsigned forms by those of what they are made of."""
 
     def run(self) -> onnx.ModelProto:
-        nodes = []
+        nodes: list[onnx.NodeProto] = []
         for node in self.model.graph.node:
-            if node.op_type in _ON_INTEGERS:
-                self._on_integers(node)
-            elif node.op_type in _ON_FLOATS and (made := self._on_floats(node)) is not None:
-                nodes.append(made)
+            if node.domain in _DOMAINS and len(node.input) >= 2:
+                if node.op_type in _ON_INTEGERS:
+                    self._on_integers(node)
+                elif node.op_type in _ON_FLOATS:
+                    self._on_floats(node, nodes)
             nodes.append(node)
         del self.model.graph.node[:]
         self.model.graph.node.extend(nodes)
@@ -50,73 +63,136 @@ class _Weights:
 
     def _on_integers(self, node: onnx.NodeProto) -> None:
         activation, weights, zero = _ON_INTEGERS[node.op_type]
-        kind = self._type(node.input[0], _input(node, activation))
-        if kind != TensorProto.UINT8 or not self._are_signed(node.input[weights]):
+        if self._type(node.input[0], _input(node, activation)) != TensorProto.UINT8:
             return
-        while len(node.input) <= zero:
-            node.input.append("")
-        shifted = self._shifted_zero(node.input[zero], np.zeros((), np.int8))
-        if shifted is not None:
-            node.input[weights], node.input[zero] = self._shifted(node.input[weights]), shifted
+        shifted = self._shifted(_input(node, weights))
+        shifted_zero = self._shifted_zero(_input(node, zero), np.zeros((), np.int8))
+        if shifted and shifted_zero:
+            node.input.extend([""] * (zero + 1 - len(node.input)))
+            node.input[weights], node.input[zero] = shifted, shifted_zero
 
-    def _on_floats(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
-        left, right = (self.makers.get(name) for name in node.input[:2])
-        if left is None or right is None or {left.op_type, right.op_type} != {"DequantizeLinear"}:
+    def _on_floats(self, node: onnx.NodeProto, nodes: list[onnx.NodeProto]) -> None:
+        """`nodes` take what makes the weights."""
+        left = self.makers.get(node.input[0])
+        if left is not None and left.op_type == "DequantizeLinear":
+            if self._type(left.input[0], _input(left, 2)) == TensorProto.UINT8:
+                node.input[1] = self._dequantised(node.input[1], nodes) or node.input[1]
+
+    def _dequantised(self, name: str, nodes: list[onnx.NodeProto]) -> str | None:
+        """The same numbers from unsigned weights; None where they do not come from int8 constants."""
+        if name in self.unsigned:
+            return self.unsigned[name]
+        maker = self.makers.get(name)
+        if maker is None:
             return None
-        kind = self._type(left.input[0], _input(left, 2))
-        if kind != TensorProto.UINT8 or not self._are_signed(right.input[0]) or right.input[1] not in self.constants:
+        inputs: list[str | None] = list(maker.input)
+        if maker.op_type == "DequantizeLinear":
+            scale = self._constant(maker.input[1])
+            if scale is None:
+                return None
+            inputs[0] = self._shifted(maker.input[0])
+            inputs[2:] = [self._shifted_zero(_input(maker, 2), np.zeros(scale.shape, np.int8))]
+        elif maker.op_type in _MOVES:
+            inputs[0] = self._dequantised(maker.input[0], nodes)
+        else:
             return None
-        scale = numpy_helper.to_array(self.constants[right.input[1]])
-        shifted = self._shifted_zero(_input(right, 2), np.zeros(scale.shape, np.int8))
-        if shifted is None:
+        if None in inputs:
             return None
         made = onnx.NodeProto()
-        made.CopyFrom(right)
-        made.name, made.output[0] = f"{node.name}{_SUFFIX}", f"{node.output[0]}{_SUFFIX}"
+        made.CopyFrom(maker)
+        made.name = ""
+        made.output[0] = self.unsigned[name] = self._free(name)
         del made.input[:]
-        made.input.extend([self._shifted(right.input[0]), right.input[1], shifted])
-        node.input[1] = made.output[0]
-        return made
+        made.input.extend(one or "" for one in inputs)
+        nodes.append(made)
+        return made.output[0]
 
     def _type(self, tensor: str, zero: str) -> int:
         """Of an activation in integers."""
-        if zero in self.constants:
-            return self.constants[zero].data_type
-        maker = self.makers.get(tensor)
-        if maker is None:
-            return self.kinds.get(tensor, TensorProto.UNDEFINED)
-        if maker.op_type == "DynamicQuantizeLinear":
-            return TensorProto.UINT8
-        if maker.op_type == "QuantizeLinear":
-            wanted = [one.i for one in maker.attribute if one.name == "output_dtype" and one.i]
-            return wanted[0] if wanted else self._type("", _input(maker, 2)) or TensorProto.UINT8
+        known = self._constant(zero) if zero else None
+        if known is not None:
+            return TensorProto.UINT8 if known.dtype == np.uint8 else TensorProto.UNDEFINED
+        for name in (zero, tensor):
+            maker = self.makers.get(name)
+            while maker is not None and maker.op_type in _MOVES:
+                name, maker = maker.input[0], self.makers.get(maker.input[0])
+            if maker is None:
+                if name in self.kinds:
+                    return self.kinds[name]
+            elif maker.op_type == "DynamicQuantizeLinear":
+                return TensorProto.UINT8
+            elif maker.op_type == "QuantizeLinear":
+                wanted = [one.i for one in maker.attribute if one.name == "output_dtype" and one.i]
+                return self._type("", _input(maker, 2)) if _input(maker, 2) else (wanted or [TensorProto.UINT8])[0]
         return TensorProto.UNDEFINED
 
-    def _are_signed(self, name: str) -> bool:
-        return name in self.constants and self.constants[name].data_type == TensorProto.INT8
+    def _constant(self, name: str) -> np.ndarray | None:
+        """A tensor's value, where it is known before anything runs."""
+        if name in self.constants:
+            return numpy_helper.to_array(self.constants[name])
+        maker = self.makers.get(name)
+        if maker is None or maker.op_type not in (*_MOVES, "QuantizeLinear") or maker.domain not in _DOMAINS[:2]:
+            return None
+        inputs = {one: self._constant(one) for one in maker.input if one}
+        if any(value is None for value in inputs.values()):
+            return None
+        (value,) = ReferenceEvaluator(maker).run(None, inputs)
+        self.constants[name] = numpy_helper.from_array(np.asarray(value), name)
+        return np.asarray(value)
 
     def _shifted_zero(self, name: str, default: np.ndarray) -> str | None:
-        """The zero point of the shifted weights; None: it is none that is known."""
-        if name:
-            return self._shifted(name) if self._are_signed(name) else None
-        return self._add(f"zero_{default.size}_{default.ndim}{_SUFFIX}", default)
+        """The zero point of shifted weights; None: it is none that is known."""
+        return self._shifted(name) if name else self._add(f"zero of {default.shape}", default)
 
-    def _shifted(self, name: str) -> str:
-        return self._add(f"{name}{_SUFFIX}", numpy_helper.to_array(self.constants[name]))
+    def _shifted(self, name: str) -> str | None:
+        """128 more than a constant of int8; None where it is none."""
+        value = self._constant(name) if name else None
+        return None if value is None or value.dtype != np.int8 else self._add(name, value)
 
     def _add(self, name: str, values: np.ndarray) -> str:
-        if name not in self.constants:
-            shifted = (values.astype(np.int16) + 128).astype(np.uint8)
-            tensor = helper.make_tensor(name, TensorProto.UINT8, values.shape, shifted.tobytes(), raw=True)
-            self.constants[name] = tensor
-            self.model.graph.initializer.append(tensor)
-        return name
+        key = f"{name} as integers"
+        if key not in self.unsigned:
+            self.unsigned[key] = self._free(name)
+            shifted = np.asarray(values.astype(np.int16) + 128).astype(np.uint8)
+            self.model.graph.initializer.append(numpy_helper.from_array(shifted, self.unsigned[key]))
+        return self.unsigned[key]
+
+    def _free(self, name: str) -> str:
+        """A name that nothing has."""
+        found = f"{name}{_SUFFIX}"
+        while found in self.taken:
+            found += "_"
+        self.taken.add(found)
+        return found
 
 
 def with_unsigned_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of a model in which constant int8 weights that meet uint8 activations are uint8, by 128 more like their
     zero points: it computes the same. What graphs within nodes compute stays as it is."""
     return _Weights(model).run()
+
+
+def has_signed_activations(model: onnx.ModelProto) -> bool:
+    """Whether any node of a model quantises activations to int8, as far as its constants say it."""
+    constants = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    nodes = [*_nodes(model.graph.node), *(node for function in model.functions for node in _nodes(function.node))]
+    for node in nodes:
+        if node.op_type == "Constant":
+            constants.update((node.output[0], one.t.data_type) for one in node.attribute if one.name == "value")
+        for attribute in node.attribute:
+            constants.update((tensor.name, tensor.data_type) for tensor in attribute.g.initializer)
+    zeros = [_input(node, 2) for node in nodes if node.op_type == "QuantizeLinear" or node.op_type in _ON_INTEGERS]
+    wanted = [one.i for node in nodes for one in node.attribute if one.name == "output_dtype"]
+    return TensorProto.INT8 in (*wanted, *(constants.get(name, TensorProto.INT8 if name else 0) for name in zeros))
+
+
+def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """They, and those of the graphs inside of them."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _nodes(graph.node)
 
 
 def _input(node: onnx.NodeProto, index: int) -> str:
