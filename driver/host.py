@@ -71,13 +71,13 @@ def open_session(
     Raises:
         HostError: when it refuses the model.
     """
-    options = options or session_options()
+    chosen = session_options() if options is None else options
     if "vnni" not in " ".join(cpu_features()):
         if not has_signed_activations(model):  # what is left, of operators that ONNX Runtime knows
-            options.add_session_config_entry("session.x64quantprecision", "1")
+            chosen.add_session_config_entry("session.x64quantprecision", "1")
         model = with_unsigned_weights(model)
     try:
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=list(providers))
+        return onnxruntime.InferenceSession(model.SerializeToString(), chosen, providers=list(providers))
     except Exception as error:  # ONNX Runtime raises many classes of its own
         raise HostError(_line(error)) from None
 

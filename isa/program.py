@@ -234,7 +234,9 @@ class Program:
     def _from_body(cls, body: bytes, length: int) -> "Program":
         start = 8 + length
         head = schema.record(schema.parse(body[8:start]), _HEAD, "the head")
-        config = NpuConfig.from_dict(schema.record(head["config"], [one.name for one in fields(NpuConfig)], "config"))
+        names = [one.name for one in fields(NpuConfig)]
+        values = schema.record(head["config"], names, "config", optional=("array_rows",))  # which came later
+        config = NpuConfig.from_dict(values)
         if f"{config.hash:016x}" != head["config_hash"]:
             raise ConfigError("the stored configuration hash is not the configuration's")
         count = schema.whole(head["instructions"], 0, _MOST_INSTRUCTIONS, "instructions")

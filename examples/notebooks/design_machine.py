@@ -35,10 +35,10 @@ for array, bus, share in product((4, 8, 16), (4, 8, 16), (1, 2)):
     timed = npukit.profile(model, config)
     rows.append(
         {
-            "array": f"{array} by {array}",
+            "array": config.size,
             "bus_bytes": bus,
             "lanes": lanes,
-            "multipliers": array**2,
+            "multipliers": config.array_macs,
             "cycles": timed.profile.cycles,
             "utilization": timed.profile.utilization,
             "bound": timed.to_dataframe().groupby("bound")["cycles"].sum().idxmax(),

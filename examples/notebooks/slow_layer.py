@@ -24,8 +24,8 @@ altair.renderers.enable("svg")  # pictures, which need no network; without this 
 model = zoo.load("mobilenetv2")
 timed = npukit.profile(model, "int8-16x16")
 layers = timed.to_dataframe()
-array = timed.config.array
-layers["lost"] = layers["cycles"] - layers["macs"] / array**2  # cycles beyond those that a full array would take
+full = layers["macs"] / timed.config.array_macs  # cycles that a full array would take
+layers["lost"] = layers["cycles"] - full
 worst = layers.sort_values("lost", ascending=False)
 worst[["node", "op", "cycles", "lost", "utilization", "bound", "weight_bytes"]].head(8)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from npukit.cache import cache_folder, keep, read_kept
 from npukit.compiled import SOURCES, compile
-from npukit.compiler.errors import CompileError
+from npukit.compiler.errors import CompileError, ModelError
 from npukit.errors import USER_ERRORS
 from npukit.isa.config import NpuConfig
 from npukit.profiling.energy import MAC_PICOJOULES, Energy, energy_of
@@ -86,7 +86,8 @@ def _kept(model: Model, candidate: Candidate) -> Result:
         found = _result(model, candidate)
     except USER_ERRORS as error:
         found = Result(refused=f"{model.name}: {error}")
-        if not isinstance(error, CompileError):  # of the host or its files: it may be another one next time
+        # what the host makes of a model may be something else next time
+        if isinstance(error, ModelError) or not isinstance(error, CompileError):
             return found
     if path is not None:
         keep(path, json.dumps(asdict(found)).encode())

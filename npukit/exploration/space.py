@@ -15,6 +15,7 @@ __all__ = ["Limits", "Space", "read_space"]
 _FIELDS = tuple(one.name for one in fields(NpuConfig) if one.name != "dtype")
 _PER_ARRAY = ("array_rows", "vector_lanes", "fma_lanes", "softmax_cycles", "normalize_cycles")
 """Fields whose values divide the array's columns, or are 0."""
+_LEAST = {"array_rows": 4, "softmax_cycles": 4}
 DEFAULT: Mapping[str, tuple[int, ...]] = {
     "array": (4, 8, 12, 16, 24, 32),
     "array_rows": (0, 4, 8, 16),
@@ -67,7 +68,7 @@ class Space:
         array = values.get("array", self.base.array)
         for name in _PER_ARRAY:
             wanted: int = values[name] if name in values else getattr(self.base, name)
-            values[name] = _divisor(array, wanted)
+            values[name] = _divisor(array, wanted, _LEAST.get(name, 1))
         if values["array_rows"] == array:
             values["array_rows"] = 0
         return replace(self.base, **values)
@@ -128,9 +129,10 @@ def read_space(path: str | Path | None, base: NpuConfig) -> Space:
         raise UsageError(f"--space: {path}: {error}") from None
 
 
-def _divisor(array: int, most: int) -> int:
-    """The largest number up to `most` that divides the array; 0 stays."""
-    return most and max(size for size in range(1, min(array, most) + 1) if array % size == 0)
+def _divisor(array: int, most: int, least: int) -> int:
+    """The largest number from `least` up to `most` that divides the array, or the next one above; 0 stays."""
+    sizes = [size for size in range(least, array + 1) if array % size == 0]
+    return most and max((size for size in sizes if size <= most), default=sizes[0])
 
 
 def _values(value: Any, place: str, most: int = 1 << 20) -> tuple[int, ...]:

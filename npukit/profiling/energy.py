@@ -114,10 +114,10 @@ def _access(config: NpuConfig, memory: Memory, words: float) -> float:
 
 
 def _matrix(config: NpuConfig, one: Matrix) -> Energy:
-    """Each word of activations meets a whole tile of weights, zeros that fill it up included; sums are read again but
-    for the first step that makes them."""
+    """In each pass, a word of activations is read and meets as many rows of weights as the array has, zeros that fill
+    them up included; sums are read again but for the first pass that makes them."""
     places, reduction = one.height * one.width, one.channels * one.kernel_height * one.kernel_width
-    words = one.blocks * reduction * places
+    words = one.blocks * reduction * places * config.row_passes
     again = words - (0 if one.accumulate else one.blocks * places)
     memory = _access(config, Memory.ACT, words) + _access(config, Memory.ACC, words + again)
     memory += _access(config, Memory.WGT, one.blocks * reduction * config.array)

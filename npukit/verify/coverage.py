@@ -246,7 +246,7 @@ def _cover_matrix(config: NpuConfig, one: Matrix, seen: set[str]) -> None:
         seen.add("trait_reduction")
     if one.blocks > 1:
         seen.add("trait_several_blocks")
-    if one.height * one.width < config.array:
+    if one.height * one.width < config.rows:
         seen.add("trait_step_shorter_than_array")
 
 

@@ -274,7 +274,10 @@ class InstructionMaker:
         counts = self._counts(wish, most, loops)
         steps = counts["channels"] * counts["kernel_height"] * counts["kernel_width"]
         words = counts["height"] * counts["width"]
-        if steps * counts["blocks"] * max(words, config.array, 4) > _MOST_CYCLES and max(given.values(), default=0) < 9:
+        if (
+            steps * config.row_passes * counts["blocks"] * max(words, config.rows, 4) > _MOST_CYCLES
+            and max(given.values(), default=0) < 9
+        ):
             return None
         accumulate = given.get("accumulate", random.randint(0, 1))
         acc_counts = (counts["blocks"], counts["height"], counts["width"])

@@ -1,6 +1,7 @@
 """Models whose weights become unsigned compute the same, and exactly, on processors of every kind."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,11 +17,11 @@ def _q(x: str, y: str, kind: str = "uint8") -> onnx.NodeProto:
     return helper.make_node("QuantizeLinear", [x, "one", f"zero_{kind}"], [y])
 
 
-def _dq(x: str, y: str, zero: str = "zero_uint8", **attributes: int) -> onnx.NodeProto:
+def _dq(x: str, y: str, zero: str = "zero_uint8", **attributes: Any) -> onnx.NodeProto:
     return helper.make_node("DequantizeLinear", [x, "one", zero], [y], **attributes)
 
 
-def _product(weights: str, before: list[onnx.NodeProto], op: str = "MatMul", **attributes: int) -> list[onnx.NodeProto]:
+def _product(weights: str, before: list[onnx.NodeProto], op: str = "MatMul", **attributes: Any) -> list[onnx.NodeProto]:
     return [
         _q("x", "qx"), _dq("qx", "a"), *before, helper.make_node(op, ["a", weights], ["sum"], **attributes),
         helper.make_node("QuantizeLinear", ["sum", "far", "zero_uint8"], ["qy"]),

@@ -2,11 +2,14 @@
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from npukit.compiler.errors import ModelError
 from npukit.isa.config import PRESETS, NpuConfig
 from npukit.sim.dram import DramModel
 
@@ -16,6 +19,7 @@ from npukit.errors import UsageError
 from npukit.exploration.evaluate import Candidate, Model, Result, evaluate, least
 from npukit.exploration.space import Limits, Space, read_space
 from npukit.exploration.study import BATCH, Explored, Point, explore, front_of, workers
+from npukit.profiling.energy import energy_of
 
 pytest.importorskip("optuna")
 
@@ -175,6 +179,45 @@ def test_evaluation(kept_in: Path) -> None:
     assert evaluate([model], candidate) == [found]
     kept.write_bytes(kept.read_bytes()[:-20])
     assert evaluate([model], candidate) == [found]
+
+
+@pytest.mark.parametrize("rows", [0, 4])
+@pytest.mark.usefixtures("kept_in")
+def test_bounds_of_rectangles(rows: int) -> None:
+    """No program is below what the multiply-accumulates alone take, however many passes the array needs."""
+    model, config = Model("digits", zoo.load("digits")), replace(PRESETS["int8-16x16"], array_rows=rows)
+    (found,) = evaluate([model], Candidate(config))
+    cycles, energy = least(Model("digits", b"", macs=found.macs), config)
+    assert cycles <= found.cycles
+    compiled = npukit.compile(model.data, config)
+    parts = [energy_of(one, range(len(one.instructions))) for one in compiled.programs.values()]
+    assert energy <= sum(one.array for one in parts)
+
+
+def test_what_fails_on_the_host_is_not_kept(kept_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model("digits", zoo.load("digits"))
+    with monkeypatch.context() as patched:
+        patched.setattr("npukit.exploration.evaluate.compile", Mock(side_effect=ModelError("killed by signal 9")))
+        (found,) = evaluate([model], Candidate(BASE))
+    assert "killed by signal 9" in found.refused and not [*kept_in.iterdir()]
+    (found,) = evaluate([model], Candidate(BASE))
+    assert not found.refused and [*kept_in.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("base", "chosen", "expected"),
+    [
+        ("int8-16x16", {"array": 12, "bus_bytes": 4, "vector_lanes": 16, "array_rows": 8}, (12, 6, 12, 4, 2)),
+        ("int8-16x16", {"array": 20, "bus_bytes": 4, "vector_lanes": 8, "array_rows": 16}, (20, 10, 5, 4, 2)),
+        ("int8-16x16", {"array": 4, "bus_bytes": 4, "vector_lanes": 8, "array_rows": 16}, (4, 0, 4, 4, 2)),
+        ("bf16-16x16", {"array": 6, "bus_bytes": 4, "vector_lanes": 4, "array_rows": 4}, (6, 0, 3, 6, 2)),
+    ],
+)
+def test_numbers_that_divide_the_columns(base: str, chosen: dict[str, int], expected: tuple[int, ...]) -> None:
+    space = Space(PRESETS[base], {name: (value,) for name, value in chosen.items()})
+    found = space.config(chosen)
+    names = ("array", "array_rows", "vector_lanes", "softmax_cycles", "normalize_cycles")
+    assert tuple(getattr(found, name) for name in names) == expected
 
 
 @pytest.mark.usefixtures("kept_in")

@@ -151,6 +151,13 @@ def test_a_missing_key(key: str) -> None:
         Program.from_bytes(with_head(_without(key)))
 
 
+def test_files_from_before_there_were_rectangles() -> None:
+    """Their configuration has no `array_rows`, and the hash is the same."""
+    head = head_of(DATA)
+    del head["config"]["array_rows"]
+    assert Program.from_bytes(with_head(head)).config == Program.from_bytes(DATA).config
+
+
 @pytest.mark.parametrize(
     "change",
     [

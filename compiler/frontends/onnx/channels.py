@@ -124,7 +124,8 @@ def _where_unknown(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
     known of it."""
     if node.op_type in ("Softmax", "QLinearSoftmax") and (shape := _shape(node.outputs[0])):
         yield node.outputs[0], node.attributes.get_int("axis", -1) % len(shape)
-    value = node.inputs[_WEIGHTS.get(node.op_type, 1)] if node.op_type in _OF_ROWS else None
+    place = _WEIGHTS.get(node.op_type, 1)
+    value = node.inputs[place] if node.op_type in _OF_ROWS and place < len(node.inputs) else None
     if value is not None and not is_constant(value) and _shape(value):
         yield value, len(_shape(value)) - 1
 
