@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 import onnxruntime
-from npukit.driver.unsigned_weights import has_signed_activations, with_unsigned_weights
+from npukit.driver.weight_types import has_signed_activations, with_alike_weights
 from numpy.typing import NDArray
 from onnx import helper
 
@@ -66,7 +66,7 @@ def open_session(
 ) -> onnxruntime.InferenceSession:
     """A session of ONNX Runtime, on the host's processor unless `providers` name others.
 
-    Its sums of products are exact: on a processor without VNNI, weights of uint8 activations are uint8 for it.
+    Its sums of products are exact: on a processor without VNNI, weights have the type of their activations for it.
 
     Raises:
         HostError: when it refuses the model.
@@ -75,7 +75,7 @@ def open_session(
     if "vnni" not in " ".join(cpu_features()):
         if not has_signed_activations(model):  # what is left, of operators that ONNX Runtime knows
             chosen.add_session_config_entry("session.x64quantprecision", "1")
-        model = with_unsigned_weights(model)
+        model = with_alike_weights(model)
     try:
         return onnxruntime.InferenceSession(model.SerializeToString(), chosen, providers=list(providers))
     except Exception as error:  # ONNX Runtime raises many classes of its own

@@ -5,7 +5,7 @@ import builtins
 import numpy as np
 import pytest
 from npukit.driver import host
-from npukit.driver.unsigned_weights import with_unsigned_weights
+from npukit.driver.weight_types import with_alike_weights
 from onnx import ModelProto, TensorProto, helper, load_from_string, numpy_helper
 
 from npukit import zoo
@@ -100,9 +100,9 @@ def test_products_do_not_saturate(kind: str) -> None:
 def test_weights_become_unsigned_without_vnni(monkeypatch) -> None:
     """Those of uint8 activations, those of int8 ones not."""
     mixed = quantised_by("uint8", "int8", "uint8")
-    kinds = [one.data_type for one in with_unsigned_weights(mixed).graph.initializer if "weights_" in one.name]
+    kinds = [one.data_type for one in with_alike_weights(mixed).graph.initializer if "weights_" in one.name]
     assert kinds.count(TensorProto.UINT8) == 2
-    assert [node.input[3].endswith("unsigned") for node in with_unsigned_weights(mixed).graph.node[1::3]] == [1, 0, 1]
+    assert [node.input[3].endswith("alike") for node in with_alike_weights(mixed).graph.node[1::3]] == [1, 0, 1]
     x = {"x": np.random.default_rng(3).choice(np.array([-128, 0, 127, 255], np.float32), (64, 64))}
     found = []
     for features in (("avx2",), ("avx2", "avx512_vnni")):

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from npukit.driver import host
-from npukit.driver.unsigned_weights import has_signed_activations, with_unsigned_weights
+from npukit.driver.weight_types import has_signed_activations, with_alike_weights
 from onnx import TensorProto, helper, numpy_helper
 
 SIZE = 48
@@ -68,8 +68,8 @@ def _integers() -> list[onnx.NodeProto]:
 def _clash() -> list[onnx.NodeProto]:
     nodes = _plain()
     nodes[2].input[0] = "w"
-    return [*nodes[:-1], helper.make_node("Identity", ["qy"], ["w_npukit_unsigned"]),
-            helper.make_node("DequantizeLinear", ["w_npukit_unsigned", "far", "zero_uint8"], ["y"])]  # fmt: skip
+    return [*nodes[:-1], helper.make_node("Identity", ["qy"], ["w_npukit_alike"]),
+            helper.make_node("DequantizeLinear", ["w_npukit_alike", "far", "zero_uint8"], ["y"])]  # fmt: skip
 
 
 FORMS: list[Callable[[], list[onnx.NodeProto]]] = [
@@ -97,9 +97,9 @@ def test_same_sums(form: Callable[[], list[onnx.NodeProto]], opset: int) -> None
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items() if name in used],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    changed = with_unsigned_weights(model)
+    changed = with_alike_weights(model)
     assert not has_signed_activations(model) or form is _from_floats
-    kinds = [one.data_type for one in changed.graph.initializer if "npukit_unsigned" in one.name and one.dims]
+    kinds = [one.data_type for one in changed.graph.initializer if "npukit_alike" in one.name and one.dims]
     assert TensorProto.UINT8 in kinds
     expected = np.clip(np.rint(x.astype(np.int64) @ w / np.float32(4096)), 0, 255) * 4096
     (found,) = host.open_session(changed).run(None, {"x": x})
@@ -114,4 +114,4 @@ def test_what_is_no_product_stays() -> None:
         node = helper.make_node("MatMul", inputs, ["y"], domain=domain)
         w = numpy_helper.from_array(np.ones((2, 2), np.int8), "w")
         model = helper.make_model(helper.make_graph([node], "g", [], [], [w]))
-        assert with_unsigned_weights(model) == model
+        assert with_alike_weights(model) == model

@@ -1,18 +1,20 @@
-"""Weights in uint8 for activations in uint8, as ONNX Runtime's kernels need them on x86-64 without VNNI.
+"""Weights in the type of their activations, as ONNX Runtime's kernels need them on x86-64 without VNNI.
 
-There they multiply uint8 by int8 two products at a time and saturate the sum of both at 16 bits. Products of uint8 by
-uint8 and of int8 by int8 are exact. ONNX Runtime's own option, `session.x64quantprecision`, turns weights to uint8 as
-well, but of operators of opsets below 21 alone, and of those on int8 activations, too, for which it then has no kernel.
+There they multiply uint8 by int8, either way round, two products at a time and saturate the sum of both at 16 bits.
+Products of uint8 by uint8 and of int8 by int8 are exact. ONNX Runtime's own option, `session.x64quantprecision`, turns
+weights to uint8 as well, but of operators of opsets below 21 alone, and of those on int8 activations, too, for which it
+then has no kernel.
 """
 
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-__all__ = ["has_signed_activations", "with_unsigned_weights"]
+__all__ = ["has_signed_activations", "with_alike_weights"]
 
 _ON_INTEGERS = {
     "QLinearConv": (2, 3, 5), "QLinearMatMul": (2, 3, 5), "QGemm": (2, 3, 5), "ConvInteger": (2, 1, 3),
@@ -23,12 +25,14 @@ _ON_FLOATS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators that ONNX Runtime computes in integers between DequantizeLinear and QuantizeLinear."""
 _MOVES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators that may stand between weights and what they are for."""
+_OTHER: dict[int, npt.DTypeLike] = {TensorProto.UINT8: np.int8, TensorProto.INT8: np.uint8}
+"""By an activation's type, that of weights that are changed."""
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
-_SUFFIX = "_npukit_unsigned"
+_SUFFIX = "_npukit_alike"
 
 
 class _Weights:
-    """The weights of a model's copy that become unsigned."""
+    """The weights of a model's copy that change their type."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = onnx.ModelProto()
@@ -45,8 +49,8 @@ class _Weights:
         self.makers = {name: node for node in graph.node for name in node.output if name}
         self.kinds = {value.name: value.type.tensor_type.elem_type for value in graph.input}
         self.taken = {*self.makers, *self.kinds, *(one.name for one in graph.initializer)}
-        self.unsigned: dict[str, str] = {}
-        """Names of unsigned forms by those of what they are made of."""
+        self.changed: dict[str, str] = {}
+        """Names of changed forms by those of what they are made of."""
 
     def run(self) -> onnx.ModelProto:
         nodes: list[onnx.NodeProto] = []
@@ -63,10 +67,11 @@ class _Weights:
 
     def _on_integers(self, node: onnx.NodeProto) -> None:
         activation, weights, zero = _ON_INTEGERS[node.op_type]
-        if self._type(node.input[0], _input(node, activation)) != TensorProto.UINT8:
+        kind = self._type(node.input[0], _input(node, activation))
+        if kind not in _OTHER:
             return
-        shifted = self._shifted(_input(node, weights))
-        shifted_zero = self._shifted_zero(_input(node, zero), np.zeros((), np.int8))
+        shifted = self._shifted(_input(node, weights), _OTHER[kind])
+        shifted_zero = self._shifted_zero(_input(node, zero), np.zeros((), _OTHER[kind]))
         if shifted and shifted_zero:
             node.input.extend([""] * (zero + 1 - len(node.input)))
             node.input[weights], node.input[zero] = shifted, shifted_zero
@@ -79,9 +84,9 @@ class _Weights:
                 node.input[1] = self._dequantised(node.input[1], nodes) or node.input[1]
 
     def _dequantised(self, name: str, nodes: list[onnx.NodeProto]) -> str | None:
-        """The same numbers from unsigned weights; None where they do not come from int8 constants."""
-        if name in self.unsigned:
-            return self.unsigned[name]
+        """The same numbers from weights of uint8; None where they do not come from int8 constants."""
+        if name in self.changed:
+            return self.changed[name]
         maker = self.makers.get(name)
         if maker is None:
             return None
@@ -90,7 +95,7 @@ class _Weights:
             scale = self._constant(maker.input[1])
             if scale is None:
                 return None
-            inputs[0] = self._shifted(maker.input[0])
+            inputs[0] = self._shifted(maker.input[0], np.int8)
             inputs[2:] = [self._shifted_zero(_input(maker, 2), np.zeros(scale.shape, np.int8))]
         elif maker.op_type in _MOVES:
             inputs[0] = self._dequantised(maker.input[0], nodes)
@@ -101,7 +106,7 @@ class _Weights:
         made = onnx.NodeProto()
         made.CopyFrom(maker)
         made.name = ""
-        made.output[0] = self.unsigned[name] = self._free(name)
+        made.output[0] = self.changed[name] = self._free(name)
         del made.input[:]
         made.input.extend(one or "" for one in inputs)
         nodes.append(made)
@@ -111,7 +116,7 @@ class _Weights:
         """Of an activation in integers."""
         known = self._constant(zero) if zero else None
         if known is not None:
-            return TensorProto.UINT8 if known.dtype == np.uint8 else TensorProto.UNDEFINED
+            return helper.np_dtype_to_tensor_dtype(known.dtype)
         for name in (zero, tensor):
             maker = self.makers.get(name)
             while maker is not None and maker.op_type in _MOVES:
@@ -141,21 +146,22 @@ class _Weights:
         return np.asarray(value)
 
     def _shifted_zero(self, name: str, default: np.ndarray) -> str | None:
-        """The zero point of shifted weights; None: it is none that is known."""
-        return self._shifted(name) if name else self._add(f"zero of {default.shape}", default)
+        """The zero point of changed weights; None: it is none that is known."""
+        return self._shifted(name, default.dtype) if name else self._add(f"zero of {default.shape}", default)
 
-    def _shifted(self, name: str) -> str | None:
-        """128 more than a constant of int8; None where it is none."""
+    def _shifted(self, name: str, dtype: npt.DTypeLike) -> str | None:
+        """A constant of that type in the other one, 128 more or less; None where it is none."""
         value = self._constant(name) if name else None
-        return None if value is None or value.dtype != np.int8 else self._add(name, value)
+        return None if value is None or value.dtype != dtype else self._add(name, value)
 
     def _add(self, name: str, values: np.ndarray) -> str:
-        key = f"{name} as integers"
-        if key not in self.unsigned:
-            self.unsigned[key] = self._free(name)
-            shifted = np.asarray(values.astype(np.int16) + 128).astype(np.uint8)
-            self.model.graph.initializer.append(numpy_helper.from_array(shifted, self.unsigned[key]))
-        return self.unsigned[key]
+        key = f"{name} as {values.dtype}"
+        if key not in self.changed:
+            self.changed[key] = self._free(name)
+            other = np.uint8 if values.dtype == np.int8 else np.int8
+            shifted = np.asarray(values.view(np.uint8) ^ np.uint8(0x80)).view(other)
+            self.model.graph.initializer.append(numpy_helper.from_array(shifted, self.changed[key]))
+        return self.changed[key]
 
     def _free(self, name: str) -> str:
         """A name that nothing has."""
@@ -166,9 +172,10 @@ class _Weights:
         return found
 
 
-def with_unsigned_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_alike_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of a model in which constant int8 weights that meet uint8 activations are uint8, by 128 more like their
-    zero points: it computes the same. What graphs within nodes compute stays as it is."""
+    zero points, and those of operators on integers the other way, too: it computes the same. What graphs within nodes
+    compute stays as it is."""
     return _Weights(model).run()
 
 
