@@ -184,11 +184,16 @@ def add_model(parser: argparse.ArgumentParser, kinds: str = "ONNX file") -> None
 
 def model_of(options: argparse.Namespace) -> str | bytes:
     """What `MODEL` names: a file, or a model of the zoo, in fp32 where the configuration computes floats."""
-    entry = None if Path(options.model).exists() else zoo.ZOO.get(options.model)
-    precision = "fp32" if entry is not None and chosen_config(options).activation.floating else "int8"
+    return named_model(options, options.model, chosen_config(options))
+
+
+def named_model(options: argparse.Namespace, name: str, config: NpuConfig) -> str | bytes:
+    """The same of one name, for one configuration."""
+    entry = None if Path(name).exists() else zoo.ZOO.get(name)
+    precision = "fp32" if entry is not None and config.activation.floating else "int8"
     if entry is None or precision not in entry.precisions:
-        return options.model
-    return zoo.load(options.model, precision, progress=lambda text: say(options, text))
+        return name
+    return zoo.load(name, precision, progress=lambda text: say(options, text))
 
 
 def chosen_config(options: argparse.Namespace, default: NpuConfig | None = None) -> NpuConfig:

@@ -4,18 +4,27 @@ import argparse
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from npukit.cli.common import add_config, add_output, chosen_config, config_label, print_json, say, say_config
+from npukit.cli.common import (
+    add_config,
+    add_output,
+    chosen_config,
+    config_label,
+    named_model,
+    print_json,
+    say,
+    say_config,
+)
 from npukit.errors import UsageError
 from npukit.exploration.evaluate import Candidate, Model, evaluate
 from npukit.exploration.outcome import files, label, to_json
 from npukit.exploration.space import Space, read_space
 from npukit.exploration.study import OBJECTIVES, SAMPLERS, Explored, explore, workers
 from npukit.hw.toolchain import needs
-from npukit.npufile import check_folder, read_model, write_bytes
+from npukit.npufile import check_apart, check_folder, check_writable, read_model, write_bytes
 from npukit.profiling.text import aligned, thousands
-from npukit.zoo import load, names
 
 __all__ = ["add_parsers"]
 
@@ -67,11 +76,19 @@ def _run(options: argparse.Namespace) -> int:
     with needs("explore", "an HTML report"):
         from npukit.reports.exploration_page import exploration_page
     say_config(options, space.base)
-    models = [_model(name, space) for name in options.models]
+    if len(set(options.models)) < len(options.models):
+        raise UsageError(f"each model counts once: {' '.join(options.models)} has one twice")
+    inputs = {name: name for name in (*options.models, options.space, options.config) if name}
+    names = (_JOURNAL, "pareto.csv", "pareto.json", "pareto.html")
+    check_apart({f"{options.output}: {name}": folder / name for name in names}, inputs)
+    if folder.is_dir():
+        for name in names:
+            check_writable(folder / name)
+    models = [_model(options, name, space) for name in options.models]
     try:
         (folder / "configs").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
+        raise UsageError(f"cannot make the folder {folder / 'configs'}: {error.strerror}") from None
     begin = time.perf_counter()
     first: list[int] = []
 
@@ -86,8 +103,7 @@ def _run(options: argparse.Namespace) -> int:
             space, models, objectives, options.trials, run, journal=folder / _JOURNAL, sampler=options.sampler,
             seed=options.seed, progress=progress,
         )  # fmt: skip
-    for old in (folder / "configs").glob("[0-9]*.toml"):  # of machines that have left the front
-        old.unlink()
+    _forget(folder / "configs")
     texts = dict(files(found))
     texts["pareto.json"] = json.dumps(to_json(found, str(folder)), indent=1) + "\n"
     texts["pareto.html"] = exploration_page(found, str(folder))
@@ -111,13 +127,22 @@ def _objectives(text: str) -> list[str]:
     return found
 
 
-def _model(source: str, space: Space) -> Model:
+def _forget(folder: Path) -> None:
+    """Configurations of machines that may have left the front: of files, those that this command wrote."""
+    for old in folder.glob("[0-9]*.toml"):
+        with suppress(OSError, ValueError):
+            if old.read_text(encoding="utf-8").startswith(f"# trial {int(old.stem)}\n"):
+                old.unlink()
+
+
+def _model(options: argparse.Namespace, source: str, space: Space) -> Model:
     """A model with what stays on the host with the space's base, where no machine may be worse.
 
     Raises:
         UsageError: nothing of it runs there.
     """
-    data = load(source) if source in names() else read_model(source).SerializeToString()
+    named = named_model(options, source, space.base)
+    data = named if isinstance(named, bytes) else read_model(named).SerializeToString()
     first = Candidate(space.base, space.latencies[0], space.levels[0])
     (found,) = evaluate([Model(source, data)], first)
     if found.refused and found.staying:

@@ -57,7 +57,7 @@ def _row(found: Explored, point: Point) -> dict[str, Any]:
     }
     for model, result in zip(found.models, point.results, strict=False):
         for column, value in zip(_MODEL_COLUMNS, (result.cycles, result.energy, result.dram_bytes), strict=True):
-            row[f"{model.name} {column}"] = value
+            row[f"{model.name} {column}"] = "" if result.refused else value
     return row | {"area_beyond": "; ".join(area_beyond(found, point)), "refused": point.refused}
 
 
@@ -82,6 +82,7 @@ def to_json(found: Explored, folder: str) -> dict[str, Any]:
                 "models": {
                     model.name: {"cycles": one.cycles, "energy_picojoules": one.energy, "dram_bytes": one.dram_bytes}
                     for model, one in zip(found.models, point.results, strict=False)
+                    if not one.refused
                 },
                 "commands": commands(found, point, folder) if point.number in front else [],
             }

@@ -118,7 +118,7 @@ def read_space(path: str | Path | None, base: NpuConfig) -> Space:
             if type(limit) not in (int, float) or not 0 < limit < 1e12:
                 raise schema.SchemaError(f"limits.{name} must be a number above 0, not {limit!r}")
         return Space(
-            base, choices, _values(value.get("dram_latency", [100]), "dram_latency"),
+            base, choices, _values(value.get("dram_latency", [100]), "dram_latency", 100_000, 1),
             _values(value.get("optimize", [1]), "optimize", 2), Limits(**limits),
         )  # fmt: skip
     except OSError as error:
@@ -132,11 +132,13 @@ def read_space(path: str | Path | None, base: NpuConfig) -> Space:
 def _divisor(array: int, most: int, least: int) -> int:
     """The largest number from `least` up to `most` that divides the array, or the next one above; 0 stays."""
     sizes = [size for size in range(least, array + 1) if array % size == 0]
-    return most and max((size for size in sizes if size <= most), default=sizes[0])
+    if not most or not sizes:
+        return most
+    return max((size for size in sizes if size <= most), default=sizes[0])
 
 
-def _values(value: Any, place: str, most: int = 1 << 20) -> tuple[int, ...]:
-    found = tuple(schema.whole(one, 0, most, place) for one in schema.items(value, place))
+def _values(value: Any, place: str, most: int = 1 << 20, least: int = 0) -> tuple[int, ...]:
+    found = tuple(schema.whole(one, least, most, place) for one in schema.items(value, place))
     if not found or len(set(found)) != len(found):
         raise schema.SchemaError(f"{place} must be a list of one value or more, each once, not {list(found)}")
     return found

@@ -2,9 +2,13 @@
 
 All trials of a batch are drawn before any of it is told, each from a generator seeded by its number, and they are told
 in order. What was drawn is in the study's journal, and what was evaluated in the cache, so that a run that was killed
-goes on with the batch that it had begun, and draws afterwards what it would have drawn.
+goes on with the batch that it had begun, and draws afterwards what it would have drawn. A trial that was drawn in part
+fails, and is drawn anew; failed trials do not count.
 """
 
+import fcntl
+import json
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +17,7 @@ from math import exp, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npukit.compiled import SOURCES
 from npukit.errors import UsageError
 from npukit.exploration.evaluate import Candidate, Model, Result, evaluate, least
 from npukit.exploration.space import Space
@@ -105,7 +110,7 @@ def workers(models: Sequence[Model], jobs: int, scheduler: str | None) -> Iterat
             quiet: Any = {"dashboard_address": None, "silence_logs": 50}
             cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, processes=True, **quiet)
         client = Client(cluster or scheduler, timeout=PATIENCE, set_as_default=False)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter of an address that is none
         if cluster is not None:
             cluster.close()
         raise UsageError(f"--scheduler: nothing answers at {scheduler}: {error}") from None
@@ -142,26 +147,64 @@ def explore(
 
     Raises:
         ToolError: Optuna is not installed.
-        UsageError: the journal is of another search; or nothing in the space is possible.
+        UsageError: the journal is of another search, damaged, or in use; or nothing in the space is possible.
     """
     with needs("explore", "npukit explore"):
         import optuna
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     search = _Search(space, models, objectives, sampler, seed)
-    study = search.open(journal)
-    while True:
-        found = search.explored(study.trials)
-        progress(found)
-        done = len(found.points)
-        # a batch that a killed run has told in part is told to its end before another one is drawn
-        batch = search.drawn(study, min(BATCH - done % BATCH, trials - done), found.front) if done < trials else []
-        if not batch:
-            return found
-        candidates = [search.candidate(one.params) for one in batch]
-        results = list(run(candidates))
-        for trial, one in zip(batch, results, strict=True):
-            search.tell(study, trial, one)
+    with _held(journal):
+        study = search.open(journal)
+        while True:
+            found = search.explored(study.trials)
+            progress(found)
+            done = len(found.points)
+            # a batch that a killed run has told in part is told to its end before another one is drawn
+            batch = search.drawn(study, min(BATCH - done % BATCH, trials - done), found) if done < trials else []
+            if not batch:
+                return found
+            candidates = [search.candidate(one.params) for one in batch]
+            results = list(run(candidates))
+            for trial, one in zip(batch, results, strict=True):
+                search.tell(study, trial, one)
+
+
+@contextmanager
+def _held(journal: Path | None) -> Iterator[None]:
+    """A journal for this process alone, and whole: a line that a kill cut off is taken away.
+
+    Raises:
+        UsageError: another process has it, or it is damaged.
+    """
+    if journal is None:
+        yield
+        return
+    try:
+        file = open(journal, "ab+")
+    except OSError as error:
+        raise UsageError(f"cannot write {journal}: {error.strerror}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"another search works with {journal}; give another folder, or wait for it") from None
+        file.seek(0)
+        text = file.read()
+        end = text.rfind(b"\n") + 1
+        for number, line in enumerate(text[:end].splitlines(), 1):
+            try:
+                whole = isinstance(json.loads(line), dict)
+            except ValueError:
+                whole = False
+            if not whole:
+                raise UsageError(
+                    f"{journal} is damaged in line {number}; give another folder, or remove it: what was evaluated "
+                    "stays in the cache"
+                )
+        if end < len(text):
+            os.truncate(file.fileno(), end)
+        yield
 
 
 class _Search:
@@ -185,11 +228,11 @@ class _Search:
         told = self._described()
         before = study.user_attrs.get("search")
         if before is None:
-            study.set_user_attr("search", told)
             for name, chosen in {"base": self.space.chosen(self.space.base), **self.space.presets()}.items():
                 if chosen is not None:
                     params = {**chosen, "dram_latency": self.space.latencies[0], "optimize": self.space.levels[0]}
                     study.enqueue_trial(params, user_attrs={"origin": name}, skip_if_exists=True)
+            study.set_user_attr("search", told)
         elif before != told:
             different = ", ".join(name for name in told if told[name] != before.get(name))
             raise UsageError(
@@ -210,6 +253,7 @@ class _Search:
             "objectives": list(self.objectives),
             "sampler": self.sampler,
             "seed": self.seed,
+            "release of npukit": SOURCES,
         }
 
     def _sampler(self, number: int) -> "optuna.samplers.BaseSampler":
@@ -226,9 +270,9 @@ class _Search:
         """Raises: ConfigError."""
         return Candidate(self.space.config(params), params["dram_latency"], params["optimize"])
 
-    def drawn(self, study: "optuna.Study", count: int, front: Sequence[Point]) -> list["optuna.Trial"]:
-        """Trials to evaluate, those that a killed run had drawn first; none where the front has a better machine than
-        any that is left. Machines that are not possible, or cannot be on the front, are told at once.
+    def drawn(self, study: "optuna.Study", count: int, so_far: Explored) -> list["optuna.Trial"]:
+        """Trials to evaluate, those that a killed run had drawn first; none where none is left that could be on the
+        front. Machines that are not possible, that were tried, or that cannot be on the front are told at once.
 
         Raises:
             UsageError: nothing is possible.
@@ -238,26 +282,34 @@ class _Search:
 
         choices = {**self.space.choices, "dram_latency": self.space.latencies, "optimize": self.space.levels}
         pending = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        tried = {one.candidate: f"the same machine as trial {one.number}" for one in so_far.points}
         found: list[optuna.Trial] = []
         reason = ""
         for _ in range(_MOST_DRAWN * count):
             if len(found) == count:
                 break
             if pending:
+                begun = pending.pop(0)
+                if len(begun.params) < len(choices) and "fixed_params" not in begun.system_attrs:
+                    study.tell(begun.number, state=TrialState.FAIL)
+                    continue
                 # Optuna has no other way to go on with a trial that another process has begun
-                trial = optuna.Trial(study, pending.pop(0)._trial_id)
+                trial = optuna.Trial(study, begun._trial_id)
             else:
-                study.sampler = self._sampler(len(study.get_trials(deepcopy=False)))
+                study.sampler = self._sampler(len(_counted(study.get_trials(deepcopy=False))))
                 trial = study.ask()
             for name, values in choices.items():
                 trial.suggest_categorical(name, list(values))
-            reason = self._impossible(trial.params, front)
-            if reason:
-                trial.set_user_attr("left out", reason)
-                study.tell(trial.number, state=TrialState.PRUNED)
-            else:
-                found.append(trial)
-        if not found and not front:
+            if "drawn" not in trial.user_attrs:  # what a killed run has told of the batch does not count here
+                reason = self._impossible(trial.params, so_far.front) or tried.get(self.candidate(trial.params), "")
+                if reason:
+                    trial.set_user_attr("left out", reason)
+                    study.tell(trial.number, state=TrialState.PRUNED)
+                    continue
+                trial.set_user_attr("drawn", True)
+            tried[self.candidate(trial.params)] = "the same machine as another one of its batch"
+            found.append(trial)
+        if not found and not so_far.points:
             raise UsageError(f"no machine drawn from the space is possible; the last one: {reason}")
         return found
 
@@ -310,7 +362,7 @@ class _Search:
 
     def explored(self, trials: Sequence["optuna.trial.FrozenTrial"]) -> Explored:
         found = []
-        for trial in trials:
+        for number, trial in enumerate(_counted(trials)):
             stored = trial.user_attrs.get("results")
             if not trial.state.is_finished() or stored is None:
                 continue
@@ -319,12 +371,19 @@ class _Search:
             refused = next((one.refused for one in results if one.refused), "")
             values = {} if refused else self._values(candidate.config, results)
             origin = trial.user_attrs.get("origin", "")
-            found.append(Point(trial.number, candidate, values, results, refused, origin))
+            found.append(Point(number, candidate, values, results, refused, origin))
         return Explored(self.space, self.models, self.objectives, found)
+
+
+def _counted(trials: Sequence["optuna.trial.FrozenTrial"]) -> list["optuna.trial.FrozenTrial"]:
+    """All but those that were drawn in part."""
+    return [one for one in trials if one.state.name != "FAIL"]
 
 
 def _mean(values: Sequence[float]) -> float:
     """The geometric mean; 0 if one is."""
+    if len(values) == 1:
+        return float(values[0])
     if not values or min(values) <= 0:
         return 0.0
     return exp(sum(map(log, values)) / len(values))

@@ -92,8 +92,9 @@ class Profile:
 
     @property
     def utilization(self) -> float:
-        """Useful MACs / (array size * cycles)."""
-        return self.macs / (self.config.array_macs * self.cycles) if self.cycles else 0.0
+        """Useful MACs to those that array, or VECTOR where it computes layers and has more, could have done."""
+        on_vector = any(layer.macs and not layer.array for layer in self.layers)
+        return self.macs / (peak_macs(self.config, on_array=not on_vector) * self.cycles) if self.cycles else 0.0
 
     def to_dataframe(self) -> "DataFrame":
         """A row per layer, with `LayerProfile`'s fields as columns, for pandas.

@@ -54,6 +54,35 @@ def test_files_and_going_on(npukit, search, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "pareto.json").read_text()) == found
 
 
+def test_files_of_others_stay(search, tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "configs"
+    folder.mkdir(parents=True)
+    for name in ("8x8.toml", "2024-board.toml", "0099.toml"):
+        (folder / name).write_text("array = 8\n")
+    (folder / "0098.toml").write_text("# trial 98\n")
+    assert search("--trials", 2).code == 0
+    assert {"8x8.toml", "2024-board.toml", "0099.toml"} <= {path.name for path in folder.iterdir()}
+    assert not (folder / "0098.toml").exists()
+
+
+def test_bad_spaces(npukit, search, tmp_path: Path) -> None:
+    (tmp_path / "space.toml").write_text("dram_latency = [0]\n")
+    search("--trials", 1).refused("dram_latency")
+    (tmp_path / "space.toml").write_text("[fields]\narray = [0]\n")
+    found = search("--trials", 1, "--quiet")
+    assert found.code == 2 and "the last one: array must be from 4 to 64, not 0" in found.err
+    npukit("explore", "digits", "digits", "-o", tmp_path / "x").refused("has one twice")
+    npukit("explore", "digits", "-o", tmp_path / "x", "--scheduler", "foo://x").refused("--scheduler")
+
+
+def test_floats_are_explored_in_floats(npukit, search, tmp_path: Path) -> None:
+    """A model of the zoo has the precision of the machines, as `npukit run` takes it."""
+    (tmp_path / "space.toml").write_text("[fields]\nbus_bytes = [8]\n")
+    (point,) = search("--trials", 1, "--config", "bf16-8x8", "--json").json["points"]
+    ran = npukit("run", "digits", "--config", "bf16-8x8", "--timing-only", "--json").json
+    assert point["models"]["digits"]["cycles"] == ran["cycles"]
+
+
 def test_bad_options(npukit, search, tmp_path: Path) -> None:
     search("--objectives", "cycles,speed").refused("--objectives", "'speed'")
     search("--objectives", "cycles,cycles").refused("twice")

@@ -101,6 +101,56 @@ def test_a_kill_while_results_are_told(tmp_path: Path, monkeypatch: pytest.Monke
     assert _seen(found) == _seen(whole)
 
 
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_a_journal_that_ends_anywhere(tmp_path: Path, sampler: str) -> None:
+    """A line or a part of one is the last that a killed run has written: the points are those of a whole run."""
+    trials = BATCH + 6
+    journal = tmp_path / "journal"
+    whole = _seen(explore(SPACE, MODELS, OBJECTIVES, trials, _run, journal=journal, sampler=sampler, seed=4))
+    lines = journal.read_bytes().splitlines(keepends=True)
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    for count in (1, 2, 3, *draw.sample(range(4, len(lines)), 9)):
+        text = b"".join(lines[:count])
+        journal.write_bytes(text + lines[count][: draw.choice([0, 1, 30])] if count < len(lines) else text)
+        found = explore(SPACE, MODELS, OBJECTIVES, trials, _run, journal=journal, sampler=sampler, seed=4)
+        assert _seen(found) == whole, f"seed {seed}, {count} lines of {len(lines)}"
+
+
+def test_journals_that_are_none(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    explore(SPACE, MODELS, OBJECTIVES, 2, _run, journal=journal)
+    good = journal.read_bytes()
+    for bad in (b"\0\0\n", b"words\n", b"[1]\n"):
+        journal.write_bytes(good + bad)
+        with pytest.raises(UsageError, match=f"journal is damaged in line {good.count(10) + 1};"):
+            explore(SPACE, MODELS, OBJECTIVES, 3, _run, journal=journal)
+        assert journal.read_bytes() == good + bad
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match="cannot write .*folder: Is a directory"):
+        explore(SPACE, MODELS, OBJECTIVES, 3, _run, journal=tmp_path / "folder")
+
+
+def test_one_search_at_a_time(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+
+    def other(candidates: Sequence[Candidate]) -> Iterator[list[Result]]:
+        with pytest.raises(UsageError, match="another search works with .*journal"):
+            explore(SPACE, MODELS, OBJECTIVES, 4, _run, journal=journal)
+        return _run(candidates)
+
+    assert len(explore(SPACE, MODELS, OBJECTIVES, 4, other, journal=journal).points) == 4
+
+
+def test_each_machine_once() -> None:
+    """More lanes than columns are no other machine, and the search ends when all were tried."""
+    space = Space(PRESETS["int8-4x4"], {"vector_lanes": (4, 8, 16), "bus_bytes": (4, 8)})
+    found = explore(space, MODELS, ["memory", "cycles"], 20, _run, sampler="random")
+    machines = [one.candidate.config for one in found.points]
+    assert len(machines) == len(set(machines)) <= 2
+
+
 def test_nothing_of_the_front_is_left_out() -> None:
     """What is told without being evaluated is what the whole space, evaluated, does not have on its front either."""
     small = Space(BASE, {name: CHOICES[name] for name in ("array", "bus_bytes", "vector_lanes")})
