@@ -7,7 +7,7 @@ from npukit.hw.toolchain import needs
 from npukit.npufile import check_apart, check_writable, write_bytes
 from npukit.profiling.difference import ProfileDifference, change_text, difference
 from npukit.profiling.saved import profile_file, read_profile
-from npukit.profiling.text import aligned, thousands
+from npukit.profiling.text import aligned, printable, thousands
 
 __all__ = ["add_parsers"]
 
@@ -56,7 +56,7 @@ def _text(found: ProfileDifference, most: int) -> str:
     lines = [
         f"cycles {thousands(before.cycles)} -> {thousands(after.cycles)}, {change_text(before.cycles, after.cycles)}",
         f"DRAM bytes {thousands(before.moved)} -> {thousands(after.moved)}, {change_text(before.moved, after.moved)}",
-        *found.changes,
+        *map(printable, found.changes),
     ]
     if before.milliseconds is not None and after.milliseconds is not None:
         lines.insert(1, f"milliseconds {before.milliseconds:.4g} -> {after.milliseconds:.4g}")
@@ -75,8 +75,12 @@ def _text(found: ProfileDifference, most: int) -> str:
     if len(changed) > most:
         rest = sum(one.cycles for one in changed[most:])
         lines.append(f"{len(changed) - most} more layers: {thousands(rest)} cycles (--all)")
-    gained, lost = (sum(sign * one.cycles < 0 for one in changed) for sign in (1, -1))
-    lines.append(f"{gained} layers became faster, {lost} slower, {len(found.layers) - gained - lost} as they were")
+    both = [one for one in found.layers if one.before is not None and one.after is not None]
+    gained, lost = (sum(sign * one.cycles < 0 for one in both) for sign in (1, -1))
+    lines.append(f"{gained} layers became faster, {lost} slower, {len(both) - gained - lost} as they were")
+    alone = [sum(one.after is None for one in changed), sum(one.before is None for one in changed)]
+    if any(alone):
+        lines[-1] += f", {alone[0]} only in A, {alone[1]} only in B"
     return "\n".join(lines)
 
 

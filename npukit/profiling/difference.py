@@ -76,6 +76,7 @@ class ProfileDifference:
             ("", {"npukit": self.before.version or "unknown"}, {"npukit": self.after.version or "unknown"}),
             ("config ", self.before.config, self.after.config),
             ("memory ", self.before.memory, self.after.memory),
+            ("clock ", self.before.clock, self.after.clock),
         ):
             for name in dict.fromkeys([*before, *after]):
                 if before.get(name) != after.get(name):

@@ -45,6 +45,7 @@ class SavedProfile:
         config: fields of the configuration.
         memory: kind and parameters of the DRAM.
         milliseconds: at the clock that was assumed; None where it was not written.
+        clock: that clock in MHz, and where it comes from, as far as they were written.
     """
 
     source: str
@@ -56,6 +57,7 @@ class SavedProfile:
     macs: int
     milliseconds: float | None
     layers: Sequence[SavedLayer]
+    clock: Mapping[str, Any]
 
     @property
     def moved(self) -> int:
@@ -107,6 +109,7 @@ def _profile(source: str, value: Any) -> SavedProfile:
         _count(found, "macs", "profile"),
         milliseconds,
         [_layer(one, f"layers[{number}]") for number, one in enumerate(schema.items(found.get("layers"), "layers"))],
+        {name: clock[name] for name in ("megahertz", "source") if name in clock},
     )
 
 

@@ -6,12 +6,26 @@ from typing import Any
 from npukit.compiler.frontends.onnx.offload import Offload, Reason
 from npukit.profiling.layers import Profile
 
-__all__ = ["aligned", "boundary_text", "layer_table", "offload_json", "offload_text", "shape_text", "thousands"]
+__all__ = [
+    "aligned",
+    "boundary_text",
+    "layer_table",
+    "offload_json",
+    "offload_text",
+    "printable",
+    "shape_text",
+    "thousands",
+]
 
 
 def thousands(value: int) -> str:
     """1234567 as 1 234 567."""
     return f"{value:,}".replace(",", " ")
+
+
+def printable(text: str) -> str:
+    """Without characters that a terminal would obey: names come from files."""
+    return "".join(one if one.isprintable() else "\ufffd" for one in text)
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -112,6 +126,7 @@ def layer_table(profile: Profile) -> str:
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> list[str]:
     """Lines of a table, with a rule below the first row; the columns `right` are aligned there."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(

@@ -20,6 +20,10 @@ _ELEMENTS = 100
 _WINDOW = 48
 """Rows and columns of the map around the first one."""
 
+_NOTHING = (
+    "No part of the model ran on the accelerator: ONNX Runtime was compared with itself, which says nothing of it."
+)
+
 
 def divergence_page(name: str, found: Comparison, programs: Mapping[str, Program]) -> str:
     """One HTML file, of a comparison that found a difference or none.
@@ -38,7 +42,7 @@ def divergence_page(name: str, found: Comparison, programs: Mapping[str, Program
     parts = [section("Summary", cards(entries), note(f"Compared with {found.reference} ({found.host})."))]
     first, divergence = found.first_mismatch, found.divergence
     if first is None or divergence is None:
-        parts.append(note("Nothing differs."))
+        parts.append(note("Nothing differs." if programs else _NOTHING))
     else:
         made = made_by(programs, divergence, first.get("instruction"))
         parts.append(_first(divergence, made, first.get("host", ())))

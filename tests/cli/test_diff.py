@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def test_layers_of_one_side(profiles: tuple[Path, Path], tmp_path: Path, npukit)
         (value["layers"][0]["node"], "only in B"): 7,
     }
     assert f"{gone['node']}" in npukit("diff", profiles[1], tmp_path / "other.json").out
+
+
+def test_clocks_and_names(profiles: tuple[Path, Path], tmp_path: Path, npukit) -> None:
+    """Milliseconds that differ because of the clock say so; what a terminal would obey does not reach it."""
+    value = json.loads((profiles[1] / "summary.json").read_text())
+    value["clock"]["megahertz"] *= 2
+    value["model"], value["layers"][0]["node"] = "\x1b[2J", "\x1b[31mred\n"
+    value["layers"][0]["cycles"] += 5
+    (tmp_path / "other.json").write_text(json.dumps(value))
+    out = npukit("diff", profiles[1], tmp_path / "other.json").out
+    assert re.search(r"clock megahertz: (\S+) -> (\S+)", out) and "\x1b" not in out
+    assert "0 slower" in out and "1 only in A, 1 only in B" in out
 
 
 def test_bad_files(npukit, profiles: tuple[Path, Path], tmp_path: Path) -> None:
