@@ -72,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
             raise UsageError(f"{name} must be {least} or more, not {value}")
     folder = Path(options.output)
     check_folder(folder)
-    space = read_space(options.space, chosen_config(options))
+    space = read_space(options.space, chosen_config(options), chosen=bool(options.config or options.fields))
     with needs("explore", "an HTML report"):
         from npukit.reports.exploration_page import exploration_page
     say_config(options, space.base)

@@ -89,8 +89,8 @@ class Space:
         return {name: chosen for name, chosen in found.items() if chosen is not None}
 
 
-def read_space(path: str | Path | None, base: NpuConfig) -> Space:
-    """A space from a TOML file, or the default one.
+def read_space(path: str | Path | None, base: NpuConfig, *, chosen: bool = False) -> Space:
+    """A space from a TOML file, or the default one. `chosen`: somebody has chosen the base, so that the file may not.
 
     The file has, all optional: `base`, a preset or a file; a table `fields` with a list of values for each field that
     is varied; `dram_latency` and `optimize`, lists; a table `limits` with `on_chip_kib` and `lut4`.
@@ -106,6 +106,8 @@ def read_space(path: str | Path | None, base: NpuConfig) -> Space:
         schema.record(value, ("base", "fields", "dram_latency", "optimize", "limits"), "space",
                       optional=("base", "fields", "dram_latency", "optimize", "limits"))  # fmt: skip
         if "base" in value:
+            if chosen:
+                raise schema.SchemaError("it has a base of its own: leave out --config and --set, or that line")
             base = load_config(schema.text(value["base"], "base"))
         found = schema.mapping(value.get("fields", {name: [*some] for name, some in DEFAULT.items()}), "fields")
         choices: dict[str, Sequence[int]] = {}

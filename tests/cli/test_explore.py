@@ -71,6 +71,8 @@ def test_bad_spaces(npukit, search, tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("[fields]\narray = [0]\n")
     found = search("--trials", 1, "--quiet")
     assert found.code == 2 and "the last one: array must be from 4 to 64, not 0" in found.err
+    (tmp_path / "space.toml").write_text("base = 'int8-4x4'\n")
+    search("--trials", 1).refused("it has a base of its own: leave out --config")
     npukit("explore", "digits", "digits", "-o", tmp_path / "x").refused("has one twice")
     npukit("explore", "digits", "-o", tmp_path / "x", "--scheduler", "foo://x").refused("--scheduler")
 
