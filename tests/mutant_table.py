@@ -105,13 +105,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ("late_ports", "run_many_steps.eq(many_steps)", "run_many_steps.eq(run_many_steps)"),
         ("accumulate_from_zero", "reduction_first & ~run.accumulate", "reduction_first"),
         ("tile_early", "rows_end.eq(rows_left <= 2)", "rows_end.eq(rows_left <= 3)"),
-        ("first_word_of_step", "words.at_start[4] & words.at_start[5]", "words.at_start[5]"),
+        ("first_word_of_step", "step_first.eq(Cat(words.at_start[_STEP_LOOPS:]).all())",
+         "step_first.eq(words.at_start[-1])"),
     ),
     *_in(
         "hw/array.py",
         ("weight_skew", '.as_signed(), column, f"weight_{column}")', '.as_signed(), 0, f"weight_{column}")'),
         ("weight_row", "(row_index == row)", "(row_index[:-1] == row)"),
-        ("sum_one_bit_short", "16 + exact_log2(size)", "15 + exact_log2(size)"),
+        ("sum_one_bit_short", "16 + ceil_log2(rows)", "15 + ceil_log2(rows)"),
     ),
     *_in(
         "hw/memory.py",
@@ -127,7 +128,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "hw/transpose.py",
-        ("one_tile", "Cat((k - taken)[:place_bits], taken[place_bits])", "Cat((k - taken)[:place_bits], 0)"),
+        ("one_tile", "Cat(less(k, taken), taken[place_bits])", "Cat(less(k, taken), 0)"),
         ("turn", "m.d.sync += turn.eq(taken)", "m.d.sync += turn.eq(taken + 1)"),
     ),
     *_in(
@@ -232,8 +233,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("sum_scaled_into_acc", "summed = (operation == Operation.SUM) & ~to_acc",
          "summed = operation == Operation.SUM"),
         ("bias_of_depthwise", "(Operation.REQUANTIZE, Operation.DEPTHWISE))", "(Operation.REQUANTIZE,))"),
-        ("sums_of_others", "Cat(self.control.lane_group[: exact_log2(passes)], self.control.window.sum_place)",
-         "Cat(self.control.lane_group[: exact_log2(passes)], self.control.window.sum_place[:-1])"),
+        ("sums_of_others", "Cat(self.control.lane_group[: ceil_log2(passes)], self.control.window.sum_place)",
+         "Cat(self.control.lane_group[: ceil_log2(passes)], self.control.window.sum_place[:-1])"),
         config=FLOATS,
     ),
     *_in(
@@ -250,8 +251,8 @@ MUTANTS: tuple[Mutant, ...] = (
          "return np.where(values < least, least, np.where(values > most, most, values))"),
         ("sum_by_columns", "add(total, values[:, :, :, row, column])",
          "add(total, values.swapaxes(3, 4).reshape(values.shape)[:, :, :, row, column])"),
-        ("from_the_last_row", "for row in range(size):\n                    value",
-         "for row in range(size - 1, -1, -1):\n                    value"),
+        ("from_the_last_row", "for row in range(tall):\n                    value",
+         "for row in range(tall - 1, -1, -1):\n                    value"),
         config=FLOATS,
     ),
     *_in(
