@@ -24,7 +24,7 @@ def _run(options: argparse.Namespace) -> int:
             return 0
         print(f"{'name':<15}{'array':>7}{'dtype':>7}{'KiB':>7}{'B/cycle':>9}{'lanes':>7}  hash")
         for name, config in PRESETS.items():
-            size = f"{config.size}"
+            size = config.size
             print(
                 f"{name:<15}{size:>7}{config.dtype:>7}{config.on_chip_bytes / 1024:>7g}{config.bus_bytes:>9}"
                 f"{config.vector_lanes:>7}  {config.hash:016x}"

@@ -13,7 +13,7 @@ from npukit.compiler.errors import CompileError, ModelError
 from npukit.errors import USER_ERRORS
 from npukit.isa.config import NpuConfig
 from npukit.profiling.energy import MAC_PICOJOULES, Energy, energy_of
-from npukit.profiling.layers import timing_profile
+from npukit.profiling.layers import peak_macs, timing_profile
 from npukit.sim.dram import DramModel
 
 __all__ = ["Candidate", "Model", "Result", "evaluate", "least"]
@@ -125,5 +125,4 @@ def _result(model: Model, candidate: Candidate) -> Result:
 def least(model: Model, config: NpuConfig) -> tuple[float, float]:
     """(cycles, picojoules) that no program for that machine can be below: all multipliers at work, and nothing else
     paid for."""
-    peak = max(config.array_macs, config.array * config.vector_taps)
-    return model.macs / peak, model.macs * MAC_PICOJOULES[config.dtype]
+    return model.macs / peak_macs(config, on_array=False), model.macs * MAC_PICOJOULES[config.dtype]

@@ -59,7 +59,8 @@ class Space:
 
     def config(self, chosen: Mapping[str, int]) -> NpuConfig:
         """The configuration with these values. Rows, lanes and cycles of a word are the largest numbers up to those
-        that divide the array's columns, so that each array size meets machines that are possible.
+        that divide the array's columns, or the next ones above where those are too few, so that each array size meets
+        machines that are possible.
 
         Raises:
             ConfigError: they do not go together for another reason.
