@@ -112,7 +112,7 @@ def test_what_is_no_product_stays() -> None:
     """A function of a model's own that is called like an operator, and an operator without all that it needs."""
     zeros = [numpy_helper.from_array(np.array(0, kind), f"zero_{kind}") for kind in ("uint8", "int8")]
     w = numpy_helper.from_array(np.ones((2, 2), np.int8), "w")
-    constants = [*zeros, numpy_helper.from_array(np.float32(1), "one"), w]
+    constants = [*zeros, numpy_helper.from_array(np.array(1, np.float32), "one"), w]
     before = [_q("x", "qx"), _dq("qx", "a"), _dq("w", "wf", "zero_int8")]
     for domain, inputs in (("my", ["a"]), ("", ["a"]), ("my", ["a", "wf"])):
         node = helper.make_node("MatMul", inputs, ["y"], domain=domain)
