@@ -6,9 +6,9 @@ from importlib.metadata import EntryPoint, entry_points
 from npukit.fpga.board import Board, BoardError, Device
 from npukit.fpga.icepi_zero import ICEPI_ZERO
 from npukit.fpga.ulx3s import ULX3S
-from npukit.isa.config import NpuConfig
+from npukit.isa.config import PRESETS, NpuConfig
 
-__all__ = ["BOARDS", "Board", "BoardError", "Device", "board_named", "board_of", "boards"]
+__all__ = ["BOARDS", "Board", "BoardError", "Device", "board_named", "board_of", "board_with", "boards"]
 
 BOARDS: dict[str, Board] = {board.name: board for board in (ULX3S, ICEPI_ZERO)}
 
@@ -52,6 +52,12 @@ def board_named(name: str) -> Board:
             _board(entry)  # which says what is wrong with it
         raise BoardError(f"no board is called {name!r}; there are {', '.join(boards())}")
     return boards()[name]
+
+
+def board_with(config: NpuConfig) -> Board | None:
+    """The board of which a configuration is a preset, if there is one."""
+    name = next((name for name, one in PRESETS.items() if one == config), None)
+    return next((one for one in boards().values() if name in one.presets), None)
 
 
 def board_of(name: str, config: NpuConfig, board_name: str | None = None) -> Board:

@@ -44,6 +44,7 @@ class CompiledModel:
         programs: by the names of these nodes, in the order of execution.
         compilation: what the compiler's passes made; None of a model that was compiled elsewhere.
         seconds: that it took.
+        optimize: how much the compiler tried; None of a model that was compiled elsewhere.
     """
 
     artifact: onnx.ModelProto
@@ -51,6 +52,7 @@ class CompiledModel:
     programs: Mapping[str, Program]
     compilation: Compilation | None = field(default=None, repr=False)
     seconds: float = 0.0
+    optimize: int | None = None
 
     @property
     def offload(self) -> Offload:
@@ -131,7 +133,7 @@ def compile(
     )  # fmt: skip
     assert compilation.artifact is not None
     made = {program.name: program for program in compilation.programs}
-    return CompiledModel(compilation.artifact, found, made, compilation, perf_counter() - start)
+    return CompiledModel(compilation.artifact, found, made, compilation, perf_counter() - start, optimize)
 
 
 def cached_search(progress: Callable[[str], None] = lambda _: None) -> Search:

@@ -193,7 +193,10 @@ class Session:
         found = clock_of(self.config, clock, self.dram)
         schedules = self.schedules()
         runs = [(program, schedules[one]) for one, program in self.programs.items()]
-        return TimedModel(name, self.config, runs, self.dram, found, self.offload, host or HostModel())
+        return TimedModel(
+            name, self.config, runs, self.dram, found, self.offload, host or HostModel(),
+            optimize=self.compiled.optimize,
+        )  # fmt: skip
 
     def _repr_html_(self) -> str:
         config = self.config

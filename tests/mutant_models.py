@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mutant_table import CONFIG, MUTANTS, TOGETHER, Mutant, patched
+from mutant_table import CONFIG, MACHINES, MUTANTS, TOGETHER, Mutant, patched
 
 __all__ = ["UNCHANGED", "run_on_rtl", "run_on_simulator", "run_together", "selector"]
 
@@ -22,13 +22,16 @@ UNCHANGED = "unchanged"
 
 def run_on_rtl(name: str, seed: int, programs: int, verilog: str | None = None, *, optimise: bool = False) -> dict:
     """Programs on a mutant, or on one of those in the Verilog of several. optimise: the model runs for long."""
+    from dataclasses import replace
+
     from npukit.driver.rtl_device import RtlDevice
     from npukit.isa.config import PRESETS
 
     from npukit.verify.compare import compare_program
     from npukit.verify.hostile import hostile_share
 
-    config = PRESETS[name]
+    preset, fields = MACHINES[name]
+    config = replace(PRESETS[preset], **fields)
     with RtlDevice(config, verilog=verilog, optimise=optimise, progress=lambda _: None) as device:
         for index, (made, dram) in enumerate(_programs(config, seed, programs)):
             outcome = compare_program(device, made.instructions, made.memory, dram, placement=made.placement)

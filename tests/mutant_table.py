@@ -3,9 +3,16 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CONFIG", "FLOATS", "MUTANTS", "TOGETHER", "Mutant", "TableError", "patched"]
+__all__ = ["CONFIG", "FLOATS", "MACHINES", "MUTANTS", "TOGETHER", "Mutant", "TableError", "patched"]
 
-CONFIG, FLOATS = "int8-4x4", "bf16-4x4"
+CONFIG, FLOATS, RECTANGLE, FLOAT_RECTANGLE = "int8-4x4", "bf16-4x4", "int8-4x8", "bf16-4x8"
+MACHINES = {
+    CONFIG: (CONFIG, {}),
+    FLOATS: (FLOATS, {}),
+    RECTANGLE: (CONFIG, {"array": 8, "array_rows": 4}),
+    FLOAT_RECTANGLE: (FLOATS, {"array": 8, "array_rows": 4}),
+}
+"""Name -> (preset, fields that differ) of what faults are looked for on."""
 
 
 class TableError(ValueError):
@@ -43,7 +50,7 @@ class Mutant:
     @property
     def check(self) -> str:
         """What has to find it: `rtl` or `sim`."""
-        return "rtl" if self.file.startswith("hw/") or self.config == FLOATS else "sim"
+        return "sim" if self.config == CONFIG and not self.file.startswith("hw/") else "rtl"
 
 
 def _in(file: str, *faults: tuple[str, str, str], config: str = CONFIG) -> list[Mutant]:
@@ -107,6 +114,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tile_early", "rows_end.eq(rows_left <= 2)", "rows_end.eq(rows_left <= 3)"),
         ("first_word_of_step", "step_first.eq(Cat(words.at_start[_STEP_LOOPS:]).all())",
          "step_first.eq(words.at_start[-1])"),
+    ),
+    *_in(
+        "hw/matrix.py",
+        ("first_pass_alone", "nest.once[level].eq(passes == 1)", "nest.once[level].eq(1)"),
+        ("elements_of_the_next_pass", 'READ_LATENCY, "pass")', '1, "pass")'),
+        ("passes_start_anew", "reduction_first = Cat(words.at_start[1:_STEP_LOOPS]).all()",
+         "reduction_first = Cat(words.at_start[1:_PASS]).all()"),
+        config=RECTANGLE,
     ),
     *_in(
         "hw/array.py",
@@ -241,6 +256,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "hw/loops.py",
         ("kept_late", "with m.If(self.keep):", "with m.If(self.keep & ~self.step):"),
         config=FLOATS,
+    ),
+    *_in(
+        "sim/bf16_datapath.py",
+        ("sums_across_passes", "tall = self.config.rows", "tall = self.config.array"),
+        config=FLOAT_RECTANGLE,
     ),
     *_in(
         "sim/bfloat16.py",

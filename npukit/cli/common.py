@@ -291,11 +291,9 @@ def sdram_of(config: NpuConfig, megahertz: float | None) -> SdramDram:
     Raises:
         UsageError: a clock or a bus that it does not have.
     """
-    from npukit.fpga.boards import boards
+    from npukit.fpga.boards import BOARDS, board_with
 
-    label = config_label(config)
-    board = next((one for one in boards().values() if label in one.presets), next(iter(boards().values())))
-    board = board.clocked_for(config)
+    board = (board_with(config) or next(iter(BOARDS.values()))).clocked_for(config)
     clock = board.megahertz if megahertz is None else megahertz
     try:
         dram = SdramDram(chip=board.sdram, megahertz=clock, io_cycles=board.io_cycles)

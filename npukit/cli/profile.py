@@ -71,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
     for name in (_PAGE, _LAYERS, _TRACE, _ROOFLINE, _SUMMARY):
         check_apart({"-o": folder / name}, read)
     host = HostModel(options.host_bandwidth, options.host_gigamacs)
-    session, _ = timing_session(options)
+    session, _ = timing_session(options, clock=options.clock)
     if not session.programs:
         raise UsageError(f"nothing of {options.model} runs on the accelerator: npukit check says why")
     timed = session.timed(options.model, options.clock, host)
@@ -158,7 +158,7 @@ def _table(timed: TimedModel) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
     for layer, energy, wait in zip(timed.profile.layers, timed.energies, waits, strict=True):
-        most = ceiling(timed.config, layer.macs, layer.read_bytes, layer.write_bytes, timed.dram)
+        most = ceiling(timed.config, layer.macs, layer.read_bytes, layer.write_bytes, timed.dram, layer.array > 0)
         writer.writerow(
             [
                 layer.node, layer.op, " ".join(map(shape_text, layer.inputs)), shape_text(layer.output), layer.macs,

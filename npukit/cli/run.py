@@ -209,6 +209,7 @@ def _json(options: argparse.Namespace, session: Session, comparison: Comparison 
         "version": __version__,
         "model": options.model,
         "config": session.config.to_dict(),
+        "optimize": session.compiled.optimize,
         "device": options.device,
         "dram": dram_json(session.dram)["kind"],
         "dram_latency": getattr(session.dram, "latency", None),

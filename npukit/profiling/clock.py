@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from math import isfinite
 
 from npukit.errors import UsageError
-from npukit.fpga.boards import BOARDS, boards
-from npukit.isa.config import PRESETS, NpuConfig
+from npukit.fpga.boards import BOARDS, board_with
+from npukit.isa.config import NpuConfig
 from npukit.sim.dram import AnyDram, SdramDram
 
 __all__ = ["Clock", "clock_of"]
@@ -67,8 +67,7 @@ def clock_of(config: NpuConfig, megahertz: float | None = None, dram: AnyDram | 
         return Clock(dram.megahertz, "the SDRAM's")
     if megahertz is not None:
         return Clock(megahertz, "as asked for")
-    preset = next((name for name, one in PRESETS.items() if one == config), None)
-    board = next((one for one in boards().values() if preset in one.presets), None)
+    board = board_with(config)
     if board is not None:
         return Clock(board.clocked_for(config).megahertz, f"of the board {board.name}")
     return Clock(BOARDS[_BOARD].clocked_for(config).megahertz, f"assumed, as on the board {_BOARD}")

@@ -74,6 +74,7 @@ class ProfileDifference:
         for what, before, after in (
             ("", {"model": self.before.model}, {"model": self.after.model}),
             ("", {"npukit": self.before.version or "unknown"}, {"npukit": self.after.version or "unknown"}),
+            ("", _level(self.before), _level(self.after)),
             ("config ", self.before.config, self.after.config),
             ("memory ", self.before.memory, self.after.memory),
             ("clock ", self.before.clock, self.after.clock),
@@ -108,6 +109,10 @@ class ProfileDifference:
                 for one in self.layers
             ],
         }
+
+
+def _level(profile: SavedProfile) -> dict[str, Any]:
+    return {"--optimize": "unknown" if profile.optimize is None else profile.optimize}
 
 
 def difference(before: SavedProfile, after: SavedProfile) -> ProfileDifference:

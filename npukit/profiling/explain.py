@@ -6,7 +6,7 @@ from math import prod
 from npukit.isa.instructions import Load, Matrix, Memory, Store, Vector
 from npukit.isa.program import NodeInfo, Program
 from npukit.isa.timing import Timing
-from npukit.profiling.layers import LayerProfile, transfer
+from npukit.profiling.layers import LayerProfile, peak_macs, transfer
 from npukit.profiling.roofline import ceiling
 from npukit.sim.dram import AnyDram
 from npukit.sim.timing import Schedule
@@ -31,11 +31,13 @@ def explain(
         "instructions: " + ", ".join(f"{count} {name}" for name, count in sorted(kinds.items())),
     ]
     if layer.macs and layer.cycles:
-        most = ceiling(config, layer.macs, layer.read_bytes, layer.write_bytes, dram)
+        on_array = layer.array > 0
+        most = ceiling(config, layer.macs, layer.read_bytes, layer.write_bytes, dram, on_array)
+        peak = peak_macs(config, on_array=on_array)
         lines.insert(
             3,
-            f"utilisation: {100 * layer.utilization:.1f} % of {config.array_macs} MACs a cycle; with its DRAM traffic "
-            f"at most {100 * most / config.array_macs:.1f} %",
+            f"utilisation: {100 * layer.utilization:.1f} % of {peak} MACs a cycle; with its DRAM traffic "
+            f"at most {100 * most / peak:.1f} %",
         )
     lines += _traffic(program, node, mine, layer)
     lines += _array(program, node, mine, layer)

@@ -92,9 +92,13 @@ class Profile:
 
     @property
     def utilization(self) -> float:
-        """Useful MACs to those that array, or VECTOR where it computes layers and has more, could have done."""
-        on_vector = any(layer.macs and not layer.array for layer in self.layers)
-        return self.macs / (peak_macs(self.config, on_array=not on_vector) * self.cycles) if self.cycles else 0.0
+        """Useful MACs to the most that could have been done."""
+        return self.macs / (self.peak * self.cycles) if self.cycles else 0.0
+
+    @property
+    def peak(self) -> int:
+        """The most MACs a cycle: the array's, or VECTOR's where it computes layers and has more."""
+        return peak_macs(self.config, on_array=not any(layer.macs and not layer.array for layer in self.layers))
 
     def to_dataframe(self) -> "DataFrame":
         """A row per layer, with `LayerProfile`'s fields as columns, for pandas.

@@ -46,6 +46,7 @@ class SavedProfile:
         memory: kind and parameters of the DRAM.
         milliseconds: at the clock that was assumed; None where it was not written.
         clock: that clock in MHz, and where it comes from, as far as they were written.
+        optimize: how much the compiler tried; None where that is not known.
     """
 
     source: str
@@ -58,6 +59,7 @@ class SavedProfile:
     milliseconds: float | None
     layers: Sequence[SavedLayer]
     clock: Mapping[str, Any]
+    optimize: int | None
 
     @property
     def moved(self) -> int:
@@ -110,6 +112,7 @@ def _profile(source: str, value: Any) -> SavedProfile:
         milliseconds,
         [_layer(one, f"layers[{number}]") for number, one in enumerate(schema.items(found.get("layers"), "layers"))],
         {name: clock[name] for name in ("megahertz", "source") if name in clock},
+        None if found.get("optimize") is None else schema.whole(found["optimize"], 0, 2, "profile", "optimize"),
     )
 
 

@@ -46,6 +46,7 @@ class TimedModel:
         clock: at which cycles are told as milliseconds.
         host: what is assumed of the host.
         measured: advice whose changes were simulated; without it, `advice` is estimated.
+        optimize: how much the compiler tried; None of a model that was compiled elsewhere.
     """
 
     name: str
@@ -56,6 +57,7 @@ class TimedModel:
     offload: Offload
     host: HostModel = field(default_factory=HostModel)
     measured: Sequence[Advice] | None = None
+    optimize: int | None = None
 
     @cached_property
     def profile(self) -> Profile:
@@ -172,11 +174,14 @@ class TimedModel:
         profile, config = self.profile, self.config
         read = sum(layer.read_bytes for layer in profile.layers)
         written = sum(layer.write_bytes for layer in profile.layers)
+        on_array = profile.peak == config.array_macs
+        most = ceiling(config, profile.macs, read, written, self.dram, on_array)
         return {
             "schema": 1,
             "version": __version__,
             "model": self.name,
             "config": config.to_dict(),
+            "optimize": self.optimize,
             "cycles": profile.cycles,
             "clock": self.clock.to_json(profile.cycles),
             "macs": profile.macs,
@@ -186,7 +191,7 @@ class TimedModel:
                 "vector_macs_per_cycle": config.array * config.vector_taps,
             },
             "macs_on_vector": sum(layer.macs for layer in profile.layers if layer.macs and not layer.array),
-            "roofline_utilization": ceiling(config, profile.macs, read, written, self.dram) / config.array_macs,
+            "roofline_utilization": most / profile.peak,
             "counters": profile.counters,
             "dram": {
                 "read_bytes": read,

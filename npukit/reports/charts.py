@@ -72,17 +72,24 @@ def roofline(profile: Profile) -> alt.LayerChart | alt.FacetChart:
         for layer in profile.layers
         if layer.macs and layer.elapsed
     ]
-    peak = config.array_macs
+    roofs = {"array": config.array_macs}
+    if profile.peak > config.array_macs:
+        roofs["VECTOR"] = profile.peak
+    peak = max(roofs.values())
     across = [row["intensity"] for row in rows] + [peak / rate]
     low, high = min(across) / 2, max(across) * 2
-    roof = [{"intensity": x, "speed": min(peak, x * rate)} for x in (low, peak / rate, high)]
+    roof = [
+        {"of": name, "intensity": x, "speed": min(most, x * rate)}
+        for name, most in roofs.items() for x in (low, most / rate, high)
+    ]  # fmt: skip
     x = alt.X("intensity:Q", scale=alt.Scale(type="log"), title="MACs a byte of the busier DRAM channel")
     y = alt.Y("speed:Q", scale=alt.Scale(type="log"), title="MACs a cycle")
     low_speed = min([row["speed"] for row in rows] + [low * rate]) / 1.5
     y = y.scale(type="log", domain=[low_speed, 2.5 * peak], nice=False)
-    line = alt.Chart(_data(roof)).mark_line(color="#a00").encode(x=x, y=y)
-    limit = f"{peak} MACs and {rate:g} bytes a cycle"
-    name = alt.Chart(_data([{**roof[-1], "text": limit}])).mark_text(align="right", dy=12, color="#a00")
+    line = alt.Chart(_data(roof)).mark_line(color="#a00").encode(x=x, y=y, detail="of:N")
+    limits = [{"intensity": high, "speed": most, "text": f"{name}: {most} MACs and {rate:g} bytes a cycle"}
+              for name, most in roofs.items()]  # fmt: skip
+    name = alt.Chart(_data(limits)).mark_text(align="right", dy=12, color="#a00")
     points = alt.Chart(_data(rows)).mark_circle(opacity=0.7).encode(
         x=x, y=y, size=alt.Size("cycles:Q", legend=None), color=_by_operator(profile),
         tooltip=["node:N", "op:N", "cycles:Q", "bound:N", alt.Tooltip("speed:Q", format=".1f", title="MACs a cycle"),

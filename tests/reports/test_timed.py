@@ -140,6 +140,24 @@ def test_notebooks(digits: TimedModel) -> None:
     assert "at 100 MHz (as asked for)" in digits._repr_html_()
 
 
+def test_roof_of_the_engine_that_computes(graphs) -> None:
+    """A depthwise layer on a machine whose VECTOR has more multipliers than its array lies below VECTOR's own roof."""
+    config = replace(PRESETS["int8-16x16"], array_rows=4, vector_lanes=16, vector_taps=7)
+    graph = graphs.Graph(seed=1)
+    x = graph.conv(graph.input((1, 16, 28, 28)), 64, 1)
+    graph.output(graph.conv(x, 64, 7, group=64, pads=[3] * 4))
+    timed = npukit.profile(graph.model(), config)
+    assert config.array_macs == 64 and timed.profile.peak == 112
+    depthwise = max(timed.profile.layers, key=lambda layer: layer.macs / layer.elapsed)
+    assert not depthwise.array and 64 < depthwise.macs / depthwise.elapsed <= 112
+    assert "% of 112 MACs a cycle" in timed.explain(depthwise.node)
+    line, names, points, _ = timed.plot_roofline().to_dict()["layer"]
+    top = {row["of"]: row["speed"] for row in line["data"]["values"] if row["of"]}
+    assert top == {"array": 64, "VECTOR": 112} and len(names["data"]["values"]) == 2
+    assert all(point["speed"] <= 112 for point in points["data"]["values"])
+    assert timed.to_json()["roofline_utilization"] <= 1
+
+
 def test_what_is_no_model() -> None:
     with pytest.raises(UsageError, match="npukit.report"):
         npukit.profile(3)  # pyright: ignore[reportArgumentType]
