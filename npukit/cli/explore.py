@@ -21,10 +21,11 @@ from npukit.errors import UsageError
 from npukit.exploration.evaluate import Candidate, Model, evaluate
 from npukit.exploration.outcome import files, label, to_json
 from npukit.exploration.space import Space, read_space
-from npukit.exploration.study import OBJECTIVES, SAMPLERS, Explored, explore, workers
+from npukit.exploration.study import OBJECTIVES, SAMPLERS, Explored, explore
+from npukit.exploration.workers import workers
 from npukit.hw.toolchain import needs
 from npukit.npufile import check_apart, check_folder, check_writable, read_model, write_bytes
-from npukit.profiling.text import aligned, thousands
+from npukit.profiling.text import aligned, printable, thousands
 
 __all__ = ["add_parsers"]
 
@@ -143,13 +144,14 @@ def _model(options: argparse.Namespace, source: str, space: Space) -> Model:
     """
     named = named_model(options, source, space.base)
     data = named if isinstance(named, bytes) else read_model(named).SerializeToString()
+    name = printable(source)  # of a file, which need not be UTF-8, as the results are
     first = Candidate(space.base, space.latencies[0], space.levels[0])
-    (found,) = evaluate([Model(source, data)], first)
+    (found,) = evaluate([Model(name, data)], first)
     if found.refused and found.staying:
-        (found,) = evaluate([Model(source, data, frozenset(found.staying))], first)
+        (found,) = evaluate([Model(name, data, frozenset(found.staying))], first)
     if found.refused:
         raise UsageError(f"{found.refused}, with {config_label(space.base)}, of which the space is made: npukit check")
-    return Model(source, data, frozenset(found.staying), found.macs)
+    return Model(name, data, frozenset(found.staying), found.macs)
 
 
 def _text(found: Explored) -> str:

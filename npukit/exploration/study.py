@@ -19,25 +19,23 @@ from typing import TYPE_CHECKING, Any
 
 from npukit.compiled import SOURCES
 from npukit.errors import UsageError
-from npukit.exploration.evaluate import Candidate, Model, Result, evaluate, least
+from npukit.exploration.evaluate import Candidate, Model, Result, least
 from npukit.exploration.space import Space
+from npukit.exploration.workers import Evaluate
 from npukit.hw.toolchain import needs
 from npukit.isa.config import ConfigError, NpuConfig
 
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["OBJECTIVES", "SAMPLERS", "Explored", "Point", "explore", "front_of", "workers"]
+__all__ = ["OBJECTIVES", "SAMPLERS", "Explored", "Point", "explore", "front_of"]
 
 OBJECTIVES = ("cycles", "area", "energy", "memory")
 SAMPLERS = ("tpe", "nsga2", "random")
 BATCH = 16
 """Trials that are drawn before any of them is told."""
-PATIENCE = 20.0
-"""Seconds in which a scheduler must answer."""
 _MOST_DRAWN = 50
 """Draws for each trial before a space is given up in which nothing is possible."""
-Evaluate = Callable[[Sequence[Candidate]], Iterator[list[Result]]]
 
 
 @dataclass(frozen=True)
@@ -89,49 +87,6 @@ def front_of(points: Sequence[Point], objectives: Sequence[str]) -> list[Point]:
         if not beaten:
             found.append(one)
     return sorted(found, key=lambda one: [one.values[name] for name in objectives])
-
-
-@contextmanager
-def workers(models: Sequence[Model], jobs: int, scheduler: str | None) -> Iterator[Evaluate]:
-    """What evaluates candidates: this process, processes of it, or a cluster that runs.
-
-    Raises:
-        ToolError: `distributed` is not installed.
-        UsageError: no scheduler answers there.
-    """
-    if jobs == 1 and scheduler is None:
-        yield lambda candidates: (evaluate(models, one) for one in candidates)
-        return
-    with needs("explore", "more than one worker"):
-        from distributed import Client, LocalCluster
-    cluster = None
-    try:
-        if scheduler is None:
-            quiet: Any = {"dashboard_address": None, "silence_logs": 50}
-            cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, processes=True, **quiet)
-        client = Client(cluster or scheduler, timeout=PATIENCE, set_as_default=False)
-    except (OSError, ValueError) as error:  # the latter of an address that is none
-        if cluster is not None:
-            cluster.close()
-        raise UsageError(f"--scheduler: nothing answers at {scheduler}: {error}") from None
-    try:
-        there: Any = client.scatter(list(models), broadcast=True, hash=True)
-
-        def run(candidates: Sequence[Candidate]) -> Iterator[list[Result]]:
-            # a worker that is lost gives its trials back; the results come in the order of the candidates
-            futures = [client.submit(_evaluate, one, *there, pure=False, retries=3) for one in candidates]
-            results: Any = client.gather(futures)
-            yield from results
-
-        yield run
-    finally:
-        client.close()
-        if cluster is not None:
-            cluster.close()
-
-
-def _evaluate(candidate: Candidate, *models: Model) -> list[Result]:
-    return evaluate(models, candidate)
 
 
 def explore(

@@ -2,7 +2,13 @@
 
 import csv
 import json
+import os
+import re
 import shlex
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -65,6 +71,19 @@ def test_files_of_others_stay(search, tmp_path: Path) -> None:
     assert not (folder / "0098.toml").exists()
 
 
+def test_names_that_are_not_utf8(npukit, digits, tmp_path: Path) -> None:
+    """A model's file may be called anything; results are UTF-8."""
+    model = tmp_path / os.fsdecode(b"digits-\xff.onnx")
+    model.write_bytes(Path(digits).read_bytes())
+    config = ("--config", "int8-4x4")
+    assert npukit("explore", model, "-o", tmp_path / "out", "--trials", 1, "--jobs", 1, *config).code == 0
+    assert npukit("profile", model, "-o", tmp_path / "profile", *config).code == 0
+    assert npukit("run", model, *config, "--compare", "--compare-report", tmp_path / "report.html").code == 0
+    for name in ("out/pareto.json", "profile/summary.json", "profile/report.html", "report.html"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert "digits-\ufffd.onnx" in text.replace(r"\ufffd", "\ufffd"), name
+
+
 def test_bad_spaces(npukit, search, tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("dram_latency = [0]\n")
     search("--trials", 1).refused("dram_latency")
@@ -75,6 +94,26 @@ def test_bad_spaces(npukit, search, tmp_path: Path) -> None:
     search("--trials", 1).refused("it has a base of its own: leave out --config")
     npukit("explore", "digits", "digits", "-o", tmp_path / "x").refused("has one twice")
     npukit("explore", "digits", "-o", tmp_path / "x", "--scheduler", "foo://x").refused("--scheduler")
+
+
+@pytest.mark.slow
+def test_an_interrupt_is_one_line(tmp_path: Path) -> None:
+    """A terminal's, which goes to the workers as well, while they evaluate; the command ends them, and says so."""
+    pytest.importorskip("distributed")
+    command = [sys.executable, "-m", "npukit", "explore", "digits", "-o", tmp_path / "out", "--trials", "1000"]
+    with subprocess.Popen(
+        [*command, "--jobs", "2", "--config", "int8-8x8"], start_new_session=True, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("0 of 1000 machines"):
+                break
+        time.sleep(5)
+        os.killpg(process.pid, signal.SIGINT)
+        rest = process.stderr.read().splitlines()
+    assert process.returncode == 130 and rest[-1] == "npukit: interrupted"
+    assert all(re.fullmatch(r"\d+ of 1000 machines, .* a minute", line) for line in rest[:-1]), rest
 
 
 def test_floats_are_explored_in_floats(npukit, search, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from npukit import zoo
 from npukit.errors import UsageError
 from npukit.exploration.evaluate import Candidate, Model, Result, evaluate, least
 from npukit.exploration.space import Limits, Space, read_space
-from npukit.exploration.study import BATCH, Explored, Point, explore, front_of, workers
+from npukit.exploration.study import BATCH, Explored, Point, explore, front_of
 from npukit.profiling.energy import energy_of
 
 pytest.importorskip("optuna")
@@ -279,37 +279,6 @@ def test_a_machine_that_needs_the_host_is_refused() -> None:
     assert "would stay on the host" in found.refused and found.staying
     (allowed,) = evaluate([Model("digits-vit", model.data, frozenset(found.staying))], Candidate(without))
     assert not allowed.refused and allowed.cycles
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("kept_in")
-def test_a_cluster_that_loses_a_worker() -> None:
-    """Three workers, of which one is killed, find what one process finds."""
-    distributed = pytest.importorskip("distributed")
-    latency = random.randrange(20, 4000)  # which no earlier run has kept
-    print(f"latency {latency}")
-    choices = {"array": (4, 8), "bus_bytes": (4, 8, 16), "vector_lanes": (1, 2, 4)}
-    space = Space(BASE, choices, latencies=(latency,))
-    models = [Model("digits", zoo.load("digits"), macs=1_276_816)]
-    quiet = {"dashboard_address": None, "silence_logs": 50}
-    with distributed.LocalCluster(n_workers=3, threads_per_worker=1, processes=True, **quiet) as cluster:
-        with workers(models, 1, cluster.scheduler_address) as run:
-
-            def losing(candidates: Sequence[Candidate]) -> Iterator[list[Result]]:
-                cluster.sync(cluster.workers[0].kill)
-                yield from run(candidates)
-
-            found = explore(space, models, ["cycles", "energy"], 6, losing, sampler="random")
-    with workers(models, 1, None) as run:
-        alone = explore(space, models, ["cycles", "energy"], 6, run, sampler="random")
-    assert len(alone.points) == 6 and _seen(found) == _seen(alone)
-
-
-def test_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("distributed")
-    monkeypatch.setattr("npukit.exploration.study.PATIENCE", 1.0)
-    with pytest.raises(UsageError, match="nothing answers at tcp://127.0.0.1:9"), workers([], 1, "tcp://127.0.0.1:9"):
-        pass
 
 
 @pytest.mark.parametrize(
