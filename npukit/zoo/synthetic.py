@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib import import_module
 from pathlib import Path
 
 from npukit.cache import cache_path, keep, read_kept
@@ -46,5 +46,6 @@ def synthetic(name: str, precision: str, seed: int, progress: Callable[[str], No
 
 def _key() -> str:
     """What a model depends on besides its name and seed."""
-    versions = "".join(version(package) for package in ("numpy", "onnx", "onnxruntime"))
+    # the modules' own versions: a package may have another name, as that of ONNX Runtime with CUDA has
+    versions = "".join(import_module(name).__version__ for name in ("numpy", "onnx", "onnxruntime"))
     return hashlib.sha256((_SOURCES + versions).encode()).hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 import json
 from importlib import resources
+from importlib.metadata import Distribution, PackageNotFoundError
 
 import numpy as np
 import onnx
@@ -117,6 +118,17 @@ def test_layers_are_those_of_the_list() -> None:
         assert [dim.dim_value for dim in graph.input[0].type.tensor_type.shape.dim] == [1, inner, size, size]
         assert numpy_helper.to_array(graph.initializer[0]).shape == (outer, inner, kernel, kernel)
         assert (given["strides"], given["pads"]) == ([stride] * 2, [pad] * 4)
+
+
+def test_another_build_of_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its package may be called otherwise, as `onnxruntime-gpu` is."""
+
+    def missing(name: str) -> Distribution:
+        raise PackageNotFoundError(name)
+
+    zoo.load("bert-tiny")
+    monkeypatch.setattr("importlib.metadata.distribution", missing)
+    zoo.load("bert-tiny")
 
 
 def test_made_the_same_again() -> None:
