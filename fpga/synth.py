@@ -1,6 +1,6 @@
 """A board's bitstream: RTLIL, synthesis, placement, routing, packing, and what came of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import Any
 from amaranth.lib import wiring
 from npukit.fpga.blocks import area_by_block
 from npukit.fpga.boards import Board, BoardError
-from npukit.fpga.ecp5 import Area, Routed, pack, place_and_route, synthesise_rtlil
+from npukit.fpga.ecp5 import Area, pack, synthesise_rtlil
+from npukit.fpga.placements import Placement, fastest
 from npukit.hw.toolchain import needs
 from npukit.isa.config import NpuConfig
 
@@ -29,7 +30,8 @@ _NAMES = {
 @dataclass
 class SynthesisReport:
     """seconds: by step. used, available: of nextpnr's resources. blocks: what each takes, after synthesis. clocks: MHz
-    reached and asked for. lut_products: products of bytes made of LUTs, as the chip has no more multipliers."""
+    reached and asked for. lut_products: products of bytes made of LUTs, as the chip has no more multipliers. seed: of
+    the placement that was kept; placements: all of them."""
 
     board: str
     config: dict[str, Any]
@@ -43,6 +45,7 @@ class SynthesisReport:
     clocks: dict[str, tuple[float, float]]
     critical_path: list[str]
     lut_products: int = 0
+    placements: list[Placement] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -54,11 +57,22 @@ class SynthesisReport:
     @property
     def lut_per_mac(self) -> float:
         """Everything on the chip over the array's elements."""
-        return self.used["TRELLIS_COMB"] / self.config["array"] ** 2
+        return self.used["TRELLIS_COMB"] / NpuConfig(**self.config).array_macs
 
     def to_json(self) -> dict[str, Any]:
         """As `npukit synth --json` prints it."""
-        return {"schema": 1, **asdict(self), "met": self.met, "lut_per_mac": self.lut_per_mac}
+        placements = [
+            {
+                "seed": one.seed,
+                "megahertz": one.routed.megahertz if one.routed else None,
+                "seconds": one.routed.seconds if one.routed else None,
+                "problem": one.problem,
+                "kept": one.kept,
+            }
+            for one in self.placements
+        ]
+        found = {**asdict(self), "placements": placements}
+        return {"schema": 1, **found, "met": self.met, "lut_per_mac": self.lut_per_mac}
 
     def lines(self) -> list[str]:
         """For people."""
@@ -74,6 +88,8 @@ class SynthesisReport:
             f"clock {name.split('$')[-1]}: {reached:.1f} MHz of {asked:.1f} asked for"
             for name, (reached, asked) in self.clocks.items()
         ]
+        if len(self.placements) > 1 or any(one.kept for one in self.placements):
+            rows += [one.text for one in self.placements]
         rows.append(", ".join(f"{step} {seconds:.0f} s" for step, seconds in self.seconds.items()))
         rows += ["", f"{'after synthesis':<16} {'LUT4':>6} {'flip-flops':>10} {'multipliers':>11} {'block RAM':>9}"]
         rows += [
@@ -84,11 +100,16 @@ class SynthesisReport:
 
 
 def make_bitstream(
-    board: Board, config: NpuConfig, folder: Path, seed: int = 1, progress: Callable[[str], None] = lambda _: None,
-    system: wiring.Component | None = None,
+    board: Board, config: NpuConfig, folder: Path, seeds: Sequence[int] = (1,),
+    progress: Callable[[str], None] = lambda _: None, system: wiring.Component | None = None,
+    limit: float | None = None,
 ) -> SynthesisReport:  # fmt: skip
-    """Write `top.bit` and all that leads to it into a folder. `system`: what to put behind the pins in place of
-    `npukit.fpga.system.System`.
+    """Write `top.bit` and all that leads to it into a folder.
+
+    Args:
+        seeds: of placements, of which the one with the fastest clock becomes the bitstream.
+        system: what to put behind the pins in place of `npukit.fpga.system.System`.
+        limit: seconds for each placement.
 
     Raises:
         BoardError: it does not fit; which resource, and by how much.
@@ -100,7 +121,7 @@ def make_bitstream(
     seconds: dict[str, float] = {}
 
     def step(name: str, run: Callable[[], Any]) -> Any:
-        progress(name)
+        progress(f"{name} ...")
         begin = perf_counter()
         result = run()
         seconds[name] = perf_counter() - begin
@@ -113,18 +134,19 @@ def make_bitstream(
         (work / "top.lpf").write_text(design.constraints, encoding="utf-8")
         area: Area = step("synthesise", lambda: synthesise_rtlil(design.rtlil, "top", work))
         _check_size(board, area)
-        routed: Routed = step(
+        best, placements = step(
             "place and route",
-            lambda: place_and_route(
-                "top", work, board.megahertz, device=board.device, seed=seed, constraints="top.lpf"
-            ),
+            lambda: fastest("top", work, board, seeds, constraints="top.lpf", limit=limit, progress=progress),
         )
         bitstream = step("pack", lambda: pack("top", work))
         blocks = area_by_block(work / "top.json")
+    routed = best.routed
+    assert routed is not None
     return SynthesisReport(
         board=board.name,
         config=config.to_dict(),
-        seed=seed,
+        seed=best.seed,
+        placements=placements,
         bitstream=str(final(bitstream)),
         megahertz=routed.megahertz,
         asked=board.megahertz,

