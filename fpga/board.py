@@ -19,7 +19,7 @@ class Device:
     """Size, package and speed grade, as nextpnr names them, and what it has (a flip-flop for each LUT).
 
     multiplier_columns, memory_columns: X of a row's multipliers and block RAMs, as nextpnr counts; multiplier_rows: Y
-    of two rows; memory_rows: Y of four, one above, one between and two below those.
+    of two rows or more; memory_rows: Y of four, of the last two of those one above, one between and two below them.
     """
 
     size: str = "85k"

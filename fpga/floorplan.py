@@ -28,27 +28,37 @@ def place_blocks(cells: Cells, device: Device) -> None:
     """Give the array's multipliers, by their elements' names, and the memories beside them places (nextpnr's attribute
     BEL).
 
-    The array lies along two rows of multipliers, column beside column, as the most wires go from row to row of a
-    column. It is folded: the left half of the columns in one row, the right half in the other, so that columns that
-    meet lie above each other. Between the two lie ACC and WGT, each block RAM at its column, above them ACT; below,
-    from where the array begins to the left, PAR and what VECTOR has of it, each element's side by side.
+    The array lies along two of the chip's rows of multipliers, or along three where its columns need them, column
+    beside column, as the most wires go from row to row of a column. It is folded, from left to right in one row of the
+    chip and back in the next, so that columns that meet lie above each other. Between its last two rows lie ACC and
+    WGT, each block RAM at its column, above them ACT; below, from where the array begins to the left, PAR and what
+    VECTOR has of it, each element's side by side.
 
     Nothing happens where the device states no places, or where something does not fit into its rows, or where some
     of the array's products are made of LUTs.
     """
     elements = _elements(cells)
-    size = 1 + max((row for row, _ in elements), default=-1)
-    if not size or len(elements) != size * size or not device.multiplier_columns:
+    tall, broad = (1 + max((place[axis] for place in elements), default=-1) for axis in (0, 1))
+    if not tall or len(elements) != tall * broad or not device.multiplier_columns:
         return
     step = max(1, ceil(_cells_of(cells, "0_0") / _CELLS_OF_A_SITE))
-    half = ceil(size / 2)
+    sites = len(device.multiplier_columns)
+    for used in range(2, len(device.multiplier_rows) + 1):
+        fold = ceil(broad / used)
+        """Columns in one row of the chip."""
+        wide = fold * tall * step
+        if wide <= sites:
+            break
+    else:
+        return
+    chip_rows = device.multiplier_rows[-used:]
 
     def across(column: int) -> int:
-        """Of `size` columns, folded."""
-        return column if column < half else size - 1 - column
+        """The place of a column, folded."""
+        row, place = divmod(column, fold)
+        return fold - 1 - place if row % 2 else place
 
-    above, between, below = _memories(cells, size, across)
-    sites, wide = len(device.multiplier_columns), half * size * step
+    above, between, below = _memories(cells, broad, across)
     side = ceil(len(below) / 2)
     begin = min(max(0, (sites - wide - side) // 2) + side, sites - wide)
     middle = (3 * (begin + wide // 2) + begin - side // 2) // 4
@@ -61,14 +71,14 @@ def place_blocks(cells: Cells, device: Device) -> None:
     ]
     # a little to the side where the chip ends
     runs = [(run, row, min(max(0, first), sites - len(run))) for run, row, first in runs]
-    if wide > sites or any(first < 0 for _, _, first in runs):
+    if any(first < 0 for _, _, first in runs):
         return
     for run, row, first in runs:
         for place, cell in enumerate(run, first):
             _put(cell, device.memory_columns[place], row, _MEMORIES[place % 4])
     for (row, column), cell in elements.items():
-        place = begin + (across(column) * size + row) * step
-        _put(cell, device.multiplier_columns[place], device.multiplier_rows[column >= half], _MULTIPLIERS[place % 4])
+        place = begin + (across(column) * tall + row) * step
+        _put(cell, device.multiplier_columns[place], chip_rows[column // fold], _MULTIPLIERS[place % 4])
 
 
 def _put(cell: dict[str, Any], x: int, y: int, kind: str) -> None:
@@ -87,7 +97,7 @@ def _cells_of(cells: Cells, element: str) -> int:
 
 
 def _memories(
-    cells: Cells, size: int, across: Callable[[int], int]
+    cells: Cells, columns: int, across: Callable[[int], int]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
     """Block RAMs of ACT; of ACC and WGT; of PAR and VECTOR's parameters; each in the order of its elements."""
     found: dict[str, list[tuple[int, str, str]]] = {name: [] for name in ("act", "acc", "wgt", "par")}
@@ -103,6 +113,6 @@ def _memories(
 
     def by_column(name: str) -> Iterable[tuple[int, str, str]]:
         slices = 1 + max((part for part, _, _ in found[name]), default=0)
-        return ((across(part * size // slices), f"{name}{bank}", cell) for part, bank, cell in found[name])
+        return ((across(part * columns // slices), f"{name}{bank}", cell) for part, bank, cell in found[name])
 
     return in_order(found["act"]), in_order([*by_column("acc"), *by_column("wgt")]), in_order(found["par"])

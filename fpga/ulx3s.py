@@ -12,7 +12,7 @@ ULX3S = Board(
     "Radiona ULX3S 85F: Lattice LFE5U-85F-6BG381C, 32 MiB SDRAM of 16 bits, FTDI serial line",
     Device(
         multiplier_columns=tuple(nine + tile for nine in _NINES for tile in (0, 1, 4, 5)),
-        multiplier_rows=(34, 58),
+        multiplier_rows=(10, 34, 58),
         memory_columns=tuple(nine + tile for nine in _NINES for tile in (0, 2, 4, 6)),
         memory_rows=(22, 46, 70, 82),
     ),

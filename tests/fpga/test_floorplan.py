@@ -13,15 +13,17 @@ from npukit.fpga.floorplan import place_blocks
 ULX3S = BOARDS["ulx3s"].device
 
 
-def netlist(size: int, *, logic: int = 40, act: int = 4, luts: int = 0) -> dict:
-    """What a design has of multipliers and block RAMs, by Yosys' names; `logic`: flip-flops of an element, `luts`:
-    elements without a multiplier."""
+def netlist(size: int, *, rows: int = 0, logic: int = 40, act: int = 4, luts: int = 0, words: int = 2) -> dict:
+    """What a design has of multipliers and block RAMs, by Yosys' names; `rows`: other than `size`, the columns;
+    `logic`: flip-flops of an element, `luts`: elements without a multiplier, `words`: block RAMs of a column of WGT."""
     core = "system.core.machine."
-    places = list(product(range(size), range(size)))
+    places = list(product(range(rows or size), range(size)))
     multipliers = [f"{core}matrix.array.element_{row}_{column}.multiply.block" for row, column in places]
     memories = [f"{core}act.bank_{bank}.0.{k}" for bank in range(act) for k in range(size)]
     memories += [f"{core}acc.bank_{bank}.0.{k}" for bank in range(2) for k in range(size)]
-    memories += [f"{core}wgt.bank_0.0.{k}" for k in range(2 * size)] + [f"{core}par.bank_0.0.{k}" for k in range(size)]
+    memories += [f"{core}wgt.bank_0.0.{k}" for k in range(words * size)] + [
+        f"{core}par.bank_0.0.{k}" for k in range(size)
+    ]
     for kind in ("parameter_0", "parameter_1", "parameter_2", "taps_0", "taps_1"):
         memories += [f"{core}vector.datapath.{kind}.0.{k}" for k in range(size)]
     cells = {name: {"type": "MULT18X18D", "attributes": {}} for name in multipliers[luts:]}
@@ -57,7 +59,9 @@ def test_each_block_has_a_place_of_its_own(size: int, logic: int) -> None:
     for bel in bels:
         x, y, kind = parts(bel)
         tile = (x - 4 if x < 67 else x - 69) % 9
-        assert kind == kinds[kind.startswith("EBR")][tile] and y in ((22, 46, 70, 82) if "EBR" in kind else (34, 58))
+        assert kind == kinds[kind.startswith("EBR")][tile] and y in (
+            (22, 46, 70, 82) if "EBR" in kind else (10, 34, 58)
+        )
 
 
 def test_neighbours_lie_side_by_side() -> None:
@@ -79,10 +83,28 @@ def test_neighbours_lie_side_by_side() -> None:
         assert y == 46 and element(0, column)[0] - 4 <= x <= element(7, column)[0] + 4
 
 
+def test_a_rectangle_in_three_rows() -> None:
+    """Eight rows of sixteen columns: six columns in each of the chip's rows, there and back and there again."""
+    cells = netlist(16, rows=8, act=2, words=1)
+    place_blocks(cells, ULX3S)
+    found = places(cells)
+    at = {
+        (row, column): found[f"matrix.array.element_{row}_{column}.multiply.block"]
+        for row, column in product(range(8), range(16))
+    }
+    assert len(set(at.values())) == 128
+    assert [at[0, column][1] for column in range(16)] == [10] * 6 + [34] * 6 + [58] * 4
+    for row in range(8):
+        assert at[row, 5][0] == at[row, 6][0] and at[row, 11][0] == at[row, 12][0]
+        assert all(at[row, column][0] < at[row, column + 1][0] for column in (*range(5), *range(12, 15)))
+        assert all(at[row, column][0] > at[row, column + 1][0] for column in range(6, 11))
+    assert len(found) == 128 + len([one for one in cells.values() if one["type"] == "DP16KD"]) - 1  # but the log's
+
+
 @pytest.mark.parametrize(
     ("cells", "device"),
     [
-        (netlist(16), ULX3S),  # 128 of a row's 52 multipliers
+        (netlist(16), ULX3S),  # 96 of a row's 52 multipliers, in three rows
         (netlist(8, luts=3), ULX3S),
         (netlist(8, act=8), ULX3S),  # 64 of a row's 52 block RAMs
         (netlist(8), Device()),
