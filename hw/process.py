@@ -42,6 +42,7 @@ def run_command(
         subprocess.TimeoutExpired: after `limit` seconds.
         OSError: when there can be no further process, or `folder` is none.
     """
+    scratch = scratch and scratch.resolve()  # the command runs elsewhere
     variables = dict(os.environ if environment is None else environment)
     if scratch is not None:
         variables["TMPDIR"] = str(scratch)
@@ -63,8 +64,7 @@ def run_command(
                 output, _ = process.communicate(timeout=limit)
             except BaseException as error:
                 if isinstance(error, subprocess.TimeoutExpired):  # of others' work in that folder nothing is lost
-                    with suppress(OSError):  # it may have ended just now
-                        os.write(writing, b".")
+                    os.write(writing, b".")
                 os.close(writing)
                 writing = -1
                 with suppress(subprocess.TimeoutExpired):

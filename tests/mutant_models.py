@@ -30,7 +30,7 @@ def run_on_rtl(name: str, seed: int, programs: int, verilog: str | None = None, 
     from npukit.verify.compare import compare_program
     from npukit.verify.hostile import hostile_share
 
-    preset, fields = MACHINES[name]
+    preset, fields = MACHINES.get(name, (name, {}))
     config = replace(PRESETS[preset], **fields)
     with RtlDevice(config, verilog=verilog, optimise=optimise, progress=lambda _: None) as device:
         for index, (made, dram) in enumerate(_programs(config, seed, programs)):

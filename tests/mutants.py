@@ -1,8 +1,8 @@
 """Small faults, put in one at a time, that the project's own checks must find.
 
 Faults in `hw/` are for `npukit verify`'s random programs, on a Verilator model of `int8-4x4` or, for what is of
-floating point, `bf16-4x4`; faults in the functional simulator for random convolutions and a small network against
-ONNX Runtime, or, in bf16, for the RTL. The tree is never touched:
+floating point, `bf16-4x4`, and of 4x8 arrays; faults in the functional simulator for random convolutions and a small
+network against ONNX Runtime, or, in bf16, for the RTL. The tree is never touched:
 the packages are copied to a temporary folder, changed there, and run from there.
 
 A mutant of its own takes the better part of a minute to build. Most are therefore built together: each block that
@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mutant_models import UNCHANGED, run_on_rtl, run_on_simulator, run_together
-from mutant_table import CONFIG, FLOATS, MUTANTS, TOGETHER, Mutant, patched
+from mutant_table import CONFIG, MUTANTS, TOGETHER, Mutant, patched
 
 __all__ = ["main"]
 
@@ -209,7 +209,7 @@ def main() -> int:
             together = [one for one in mutants if one.file in TOGETHER and one.config == CONFIG]
             run.together(Path(name, "together"), together)
             rest = [one for one in alone if one[1] not in together]
-            checks = [("rtl", CONFIG), ("rtl", FLOATS), ("sim", CONFIG)]
+            checks = sorted({(one.check, one.config) for one in mutants})
             alone = [(f"{UNCHANGED}_{check}_{config}", None, check, config) for check, config in checks] + rest
         run.alone(Path(name), alone)
     caught = ", ".join(f"{count} by {by}" for by, count in sorted(run.outcomes.items()))

@@ -25,7 +25,7 @@ from npukit.exploration.study import OBJECTIVES, SAMPLERS, Explored, explore
 from npukit.exploration.workers import workers
 from npukit.hw.toolchain import needs
 from npukit.npufile import check_apart, check_folder, check_writable, read_model, write_bytes
-from npukit.profiling.text import aligned, printable, thousands
+from npukit.profiling.text import aligned, encodable, thousands
 
 __all__ = ["add_parsers"]
 
@@ -77,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
     with needs("explore", "an HTML report"):
         from npukit.reports.exploration_page import exploration_page
     say_config(options, space.base)
-    if len(set(options.models)) < len(options.models):
+    if len(set(map(encodable, options.models))) < len(options.models):
         raise UsageError(f"each model counts once: {' '.join(options.models)} has one twice")
     inputs = {name: name for name in (*options.models, options.space, options.config) if name}
     names = (_JOURNAL, "pareto.csv", "pareto.json", "pareto.html")
@@ -144,7 +144,7 @@ def _model(options: argparse.Namespace, source: str, space: Space) -> Model:
     """
     named = named_model(options, source, space.base)
     data = named if isinstance(named, bytes) else read_model(named).SerializeToString()
-    name = printable(source)  # of a file, which need not be UTF-8, as the results are
+    name = encodable(source)  # as the results are
     first = Candidate(space.base, space.latencies[0], space.levels[0])
     (found,) = evaluate([Model(name, data)], first)
     if found.refused and found.staying:

@@ -18,7 +18,7 @@ from npukit.npufile import check_apart, check_folder, write_bytes
 from npukit.profiling.advice import measured
 from npukit.profiling.boundary import HostModel
 from npukit.profiling.roofline import ceiling
-from npukit.profiling.text import layer_table, printable, shape_text, thousands
+from npukit.profiling.text import encodable, layer_table, shape_text, thousands
 from npukit.profiling.timed import TimedModel
 from npukit.profiling.trace import perfetto_trace
 from npukit.session import Session
@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
     session, _ = timing_session(options, clock=options.clock)
     if not session.programs:
         raise UsageError(f"nothing of {options.model} runs on the accelerator: npukit check says why")
-    timed = session.timed(printable(options.model), options.clock, host)
+    timed = session.timed(encodable(options.model), options.clock, host)
     if options.measure_advice:
         timed = _measured(options, session, timed)
     try:

@@ -37,7 +37,7 @@ from npukit.loaded import FALLBACKS
 from npukit.npufile import read_model, write_bytes
 from npukit.npzfile import read_arrays, write_arrays
 from npukit.profiling.clock import Clock, clock_of
-from npukit.profiling.text import boundary_text, layer_table, offload_json, offload_text, printable, thousands
+from npukit.profiling.text import boundary_text, encodable, layer_table, offload_json, offload_text, thousands
 from npukit.sample_inputs import random_inputs
 from npukit.serial_line import board_behind
 from npukit.session import Session
@@ -190,7 +190,7 @@ def _run(options: argparse.Namespace) -> int:
             with needs("profile", "an HTML report"):
                 from npukit.reports.divergence_page import divergence_page
             assert comparison is not None
-            page = divergence_page(printable(options.model), comparison, session.programs).encode()
+            page = divergence_page(encodable(options.model), comparison, session.programs).encode()
             write_bytes(options.compare_report, page)
             say(options, f"wrote {options.compare_report}: {len(page)} bytes")
         if options.json:
@@ -207,7 +207,7 @@ def _json(options: argparse.Namespace, session: Session, comparison: Comparison 
     result = {
         "schema": 1,
         "version": __version__,
-        "model": options.model,
+        "model": encodable(options.model),
         "config": session.config.to_dict(),
         "optimize": session.compiled.optimize,
         "device": options.device,

@@ -62,11 +62,11 @@ def add_parsers(commands) -> None:
 def _synth(options: argparse.Namespace) -> int:
     folder = Path(options.output)
     check_folder(folder)
-    for name, value, least in (("--seed", options.seed, 0), ("--seeds", options.seeds, 1)):
-        if value is not None and not least <= value < 1 << 31:
-            raise UsageError(f"{name} must be {least} or more, not {value}")
-    if options.minutes is not None and not 0 < options.minutes < 1e6:
-        raise UsageError(f"--minutes must be above 0, not {options.minutes:g}")
+    for name, value, least, most in (("--seed", options.seed, 0, (1 << 31) - 1), ("--seeds", options.seeds, 1, 1000)):
+        if value is not None and not least <= value <= most:
+            raise UsageError(f"{name} must be from {least} to {most}, not {value}")
+    if options.minutes is not None and not 0 < options.minutes <= 10_000:
+        raise UsageError(f"--minutes must be above 0, and at most 10000, not {options.minutes:g}")
     if options.part is not None and options.target != "axi":
         raise UsageError("--part goes with --target axi; a board has its chip")
     if options.target == "axi" and not (options.seed is options.seeds is options.minutes is None):

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Any
 
+from npukit.driver.apart import in_this_process
 from npukit.errors import UsageError
 from npukit.exploration.evaluate import Candidate, Model, Result, evaluate
 from npukit.hw.toolchain import ToolError, needs
@@ -16,6 +18,7 @@ __all__ = ["Evaluate", "workers"]
 
 PATIENCE = 20.0
 """Seconds in which a scheduler must answer, and have a worker."""
+_NOT_STARTED = "could not be started (--jobs 1 does the work in this process)"
 Evaluate = Callable[[Sequence[Candidate]], Iterator[list[Result]]]
 
 
@@ -35,45 +38,67 @@ def workers(models: Sequence[Model], jobs: int, scheduler: str | None) -> Iterat
         yield lambda candidates: (evaluate(models, one) for one in candidates)
         return
     with needs("explore", "more than one worker"):
-        from distributed import Client, KilledWorker, LocalCluster
-    # what matters to the user is told by errors; a cluster that is closed at a signal has much to say
+        from dask.config import set as dask_settings
+        from distributed import Client, KilledWorker, LocalCluster, wait
+    # for the rest of the process: what matters is told by errors, and a cluster that is closed at a signal has much to
+    # say, some of it when it is forgotten
     for name in ("distributed", "distributed.client", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     cluster = None
     try:
         if scheduler is None:
-            quiet: Any = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
-            with _deaf_to_interrupts():
+            quiet: Any = {"dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
+            # dask's profiler takes a worker's interpreter lock a hundred times a second, which halves its speed here
+            with _deaf_to_interrupts(), dask_settings({"distributed.worker.profile.enabled": False}):
                 cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, processes=True, **quiet)
         client = Client(cluster or scheduler, timeout=PATIENCE, set_as_default=False)
-    except (OSError, ValueError) as error:  # the latter of an address that is none
+    except (OSError, ValueError, RuntimeError) as error:  # of an address that is none, of processes that do not start
         if cluster is not None:
             cluster.close()
+        if scheduler is None:
+            raise ToolError(f"{jobs} workers {_NOT_STARTED}: {error}") from None
         raise UsageError(f"--scheduler: nothing answers at {scheduler}: {error}") from None
 
     def run(candidates: Sequence[Candidate]) -> Iterator[list[Result]]:
-        # a worker that is lost gives its trials back; the results come in the order of the candidates
+        # a worker that is lost gives its trials back; one that is free gets the next one, as they take unequal times
+        results: dict[int, list[Result]] = {}
+        waiting = iter(enumerate(candidates))
+        running: dict[Any, int] = {}
+        there: Any
         try:
-            there: Any = client.scatter(list(models), broadcast=True, hash=True)
-            futures = [client.submit(_evaluate, one, *there, pure=False, retries=3) for one in candidates]
-            results: Any = client.gather(futures)
+            there = client.scatter(list(models), broadcast=True, hash=True)
+            while True:
+                threads: Any = client.nthreads()
+                free = max(1, sum(threads.values())) - len(running)
+                for number, one in islice(waiting, max(0, free)):
+                    running[client.submit(_evaluate, one, *there, pure=False, retries=3)] = number
+                if not running:
+                    break
+                with client.as_current():
+                    ended: Any = wait(list(running), return_when="FIRST_COMPLETED")
+                for future in ended.done:
+                    results[running.pop(future)] = future.result()
         except KilledWorker as error:
             raise ToolError(
                 f"workers died while they evaluated a machine, four in turn, as they do when memory is short: {error}; "
                 "the same command goes on where this one was, with fewer --jobs as well"
             ) from None
         except ImportError as error:
-            raise ToolError(f"a worker at {scheduler} does not have what this process has: {error}") from None
+            where = f" at {scheduler}" if scheduler else ""
+            raise ToolError(f"a worker{where} does not have what this process has: {error}") from None
         except (OSError, CancelledError) as error:
             raise ToolError(
-                f"the cluster was lost: {error or type(error).__name__}; the same command goes on where this one was"
+                f"the cluster was lost, or a worker cannot work: {error or type(error).__name__}; the same command "
+                "goes on where this one was"
             ) from None
-        yield from results
+        yield from (results[number] for number in range(len(candidates)))
 
     try:
         try:
             client.wait_for_workers(1, timeout=PATIENCE)
         except TimeoutError:
+            if scheduler is None:
+                raise ToolError(f"{jobs} workers {_NOT_STARTED} in {PATIENCE:.0f} seconds") from None
             raise UsageError(
                 f"--scheduler: {scheduler} has no workers after {PATIENCE:.0f} seconds; start some: dask worker "
                 f"{scheduler}"
@@ -101,4 +126,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 def _evaluate(candidate: Candidate, *models: Model) -> list[Result]:
-    return evaluate(models, candidate)
+    """In a worker, beside its other threads, where another process for each look that ONNX Runtime takes at a model
+    would cost as much as compiling it. It has looked at these models when the space's base was evaluated."""
+    with in_this_process():
+        return evaluate(models, candidate)

@@ -28,6 +28,11 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else "\ufffd" for one in text)
 
 
+def encodable(text: str) -> str:
+    """A file's name as UTF-8 can hold it: bytes that are none stand as `\\xff`."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def shape_text(shape: Sequence[int]) -> str:
     """(1, 3, 8, 8) as 1x3x8x8."""
     return "x".join(map(str, shape))

@@ -105,8 +105,9 @@ def test_seeds(npukit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         npukit("synth", "-o", tmp_path, "--config", *arguments).refused("noted")
         assert seeds.pop() == found
-    for options in (("--seeds", 0), ("--minutes", 0), ("--minutes", "nan"), ("--seed", -1)):
-        npukit("synth", "-o", tmp_path, "--config", "ulx3s-int8-8x8", *options).refused(options[0])
+    for name, values in (("--seeds", (0, 2000)), ("--minutes", (0, 4e4, "nan")), ("--seed", (-1,))):
+        for value in values:
+            npukit("synth", "-o", tmp_path, "--config", "ulx3s-int8-8x8", name, value).refused(name)
     npukit("synth", "-o", tmp_path, "--target", "axi", "--seeds", 2).refused("--target axi places nothing")
     assert not seeds and all(set(board.seeds) == set(board.presets) for board in BOARDS.values())
 

@@ -205,15 +205,6 @@ def test_another_search(tmp_path: Path) -> None:
         explore(SPACE, MODELS[:1], OBJECTIVES, 3, _run, journal=tmp_path / "journal")
 
 
-@pytest.fixture
-def kept_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which this process keeps evaluations, and nothing else."""
-    folder = tmp_path / "kept"
-    folder.mkdir()
-    monkeypatch.setattr("npukit.exploration.evaluate.cache_folder", lambda _: folder)
-    return folder
-
-
 def test_evaluation(kept_in: Path) -> None:
     """What a profile says; the same again from what is kept, and anew where that is damaged."""
     model = Model("digits", zoo.load("digits"))

@@ -28,7 +28,7 @@ def test_a_cluster_that_loses_a_worker() -> None:
     choices = {"array": (4, 8), "bus_bytes": (4, 8, 16), "vector_lanes": (1, 2, 4)}
     space = Space(BASE, choices, latencies=(latency,))
     models = [Model("digits", zoo.load("digits"), macs=1_276_816)]
-    quiet = {"dashboard_address": ":0", "silence_logs": 50}
+    quiet = {"dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     with distributed.LocalCluster(n_workers=3, threads_per_worker=1, processes=True, **quiet) as cluster:
         with workers(models, 1, cluster.scheduler_address) as run:
 
@@ -51,7 +51,7 @@ def test_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_clusters_that_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     """One without workers, and one that goes away while it evaluates."""
     monkeypatch.setattr("npukit.exploration.workers.PATIENCE", 1.0)
-    quiet = {"dashboard_address": ":0", "silence_logs": 50, "processes": False}
+    quiet = {"dashboard_address": "127.0.0.1:0", "silence_logs": 50, "processes": False}
     models = [Model("a", b"no model")]
     with distributed.LocalCluster(n_workers=0, **quiet) as cluster:
         address = cluster.scheduler_address

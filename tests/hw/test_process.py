@@ -92,6 +92,15 @@ def test_out_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended(started(pids)) and list(scratch.iterdir())
 
 
+def test_a_scratch_folder_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is meant from here, not from where the command runs."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.chdir(tmp_path)
+    code, said = run_command([SHELL, "-c", 'echo "$TMPDIR"'], Path("scratch"), scratch=Path("scratch"))
+    assert code == 0 and said.strip() == str(scratch.resolve())
+
+
 def test_what_will_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pids = tmp_path / "pids"
     monkeypatch.setenv("PIDS", str(pids))
