@@ -38,7 +38,6 @@ def workers(models: Sequence[Model], jobs: int, scheduler: str | None) -> Iterat
         yield lambda candidates: (evaluate(models, one) for one in candidates)
         return
     with needs("explore", "more than one worker"):
-        from dask.config import set as dask_settings
         from distributed import Client, KilledWorker, LocalCluster, wait
     # for the rest of the process: what matters is told by errors, and a cluster that is closed at a signal has much to
     # say, some of it when it is forgotten
@@ -48,8 +47,7 @@ def workers(models: Sequence[Model], jobs: int, scheduler: str | None) -> Iterat
     try:
         if scheduler is None:
             quiet: Any = {"dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
-            # dask's profiler takes a worker's interpreter lock a hundred times a second, which halves its speed here
-            with _deaf_to_interrupts(), dask_settings({"distributed.worker.profile.enabled": False}):
+            with _deaf_to_interrupts():
                 cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, processes=True, **quiet)
         client = Client(cluster or scheduler, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, RuntimeError) as error:  # of an address that is none, of processes that do not start
