@@ -72,8 +72,12 @@ def workers(models: Sequence[Model], jobs: int, scheduler: str | None) -> Iterat
                     running[client.submit(_evaluate, one, *there, pure=False, retries=3)] = number
                 if not running:
                     break
-                with client.as_current():
-                    ended: Any = wait(list(running), return_when="FIRST_COMPLETED")
+                try:
+                    with client.as_current():
+                        ended: Any = wait(list(running), timeout=PATIENCE, return_when="FIRST_COMPLETED")
+                except TimeoutError:  # it takes its time, or nobody works on it any more
+                    client.wait_for_workers(1, timeout=PATIENCE)
+                    continue
                 for future in ended.done:
                     results[running.pop(future)] = future.result()
         except KilledWorker as error:

@@ -61,6 +61,10 @@ def test_clusters_that_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     with cluster, workers(models, 1, cluster.scheduler_address) as run:
         ((found,),) = run([Candidate(BASE)])
         assert found.refused
+        cluster.scale(0)
+        cluster.sync(cluster._correct_state)
+        with pytest.raises(ToolError, match="the cluster was lost, or.* workers"):
+            list(run([Candidate(BASE)]))
         cluster.close()
         with pytest.raises(ToolError, match="the cluster was lost.*goes on where"):
             list(run([Candidate(BASE)]))
