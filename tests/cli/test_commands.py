@@ -261,7 +261,7 @@ def test_stop_after_prints_the_stage(npukit, digits, stage) -> None:
 
 RUN_KEYS = {
     "schema", "version", "model", "config", "device", "dram", "dram_latency", "memory", "seed", "cycles", "clock",
-    "macs", "utilization", "seconds", "memory_peak", "offload", "counters", "layers",
+    "macs", "optimize", "utilization", "seconds", "memory_peak", "offload", "counters", "layers",
 }  # fmt: skip
 
 
