@@ -119,7 +119,9 @@ class _Weights:
             return helper.np_dtype_to_tensor_dtype(known.dtype)
         for name in (zero, tensor):
             maker = self.makers.get(name)
-            while maker is not None and maker.op_type in _MOVES:
+            seen: set[str] = set()
+            while maker is not None and maker.op_type in _MOVES and name not in seen:
+                seen.add(name)  # a damaged model may go round in a circle
                 name, maker = maker.input[0], self.makers.get(maker.input[0])
             if maker is None:
                 if name in self.kinds:
@@ -175,8 +177,11 @@ class _Weights:
 def with_alike_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of a model in which constant int8 weights that meet uint8 activations are uint8, by 128 more like their
     zero points, and those of operators on integers the other way, too: it computes the same. What graphs within nodes
-    compute stays as it is."""
-    return _Weights(model).run()
+    compute stays as it is, and so does a model whose nodes or constants are damaged."""
+    try:
+        return _Weights(model).run()
+    except Exception:  # whatever onnx raises of damaged tensors; ONNX Runtime says what is wrong with the model
+        return model
 
 
 def has_signed_activations(model: onnx.ModelProto) -> bool:
@@ -184,7 +189,7 @@ def has_signed_activations(model: onnx.ModelProto) -> bool:
     constants = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     nodes = [*_nodes(model.graph.node), *(node for function in model.functions for node in _nodes(function.node))]
     for node in nodes:
-        if node.op_type == "Constant":
+        if node.op_type == "Constant" and node.output:
             constants.update((node.output[0], one.t.data_type) for one in node.attribute if one.name == "value")
         for attribute in node.attribute:
             constants.update((tensor.name, tensor.data_type) for tensor in attribute.g.initializer)

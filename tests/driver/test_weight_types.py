@@ -118,3 +118,27 @@ def test_what_is_no_product_stays() -> None:
         node = helper.make_node("MatMul", inputs, ["y"], domain=domain)
         model = helper.make_model(helper.make_graph([*before, node], "g", [], [], constants))
         assert with_alike_weights(model) == model
+
+
+def test_damaged_models_stay() -> None:
+    """ONNX Runtime says what is wrong with them: a constant without its data, nodes without inputs, a circle."""
+    constants = {"w": np.ones((2, 2), np.int8), "one": np.float32(1), "far": np.float32(4096)}
+    constants |= {"zero_uint8": np.uint8(0), "zero_int8": np.int8(0)}
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    good = helper.make_model(helper.make_graph(_plain(), "g", [], [], tensors))
+    assert with_alike_weights(good) != good
+    empty = onnx.ModelProto()
+    empty.CopyFrom(good)
+    next(one for one in empty.graph.initializer if one.name == "zero_uint8").raw_data = b""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(good)
+    for node in bare.graph.node:
+        if node.op_type == "DequantizeLinear":
+            del node.input[:]
+    circle = onnx.ModelProto()
+    circle.CopyFrom(good)
+    circle.graph.node[1].input[0] = "round"
+    del circle.graph.node[1].input[2]
+    circle.graph.node.extend(helper.make_node("Identity", [a], [b]) for a, b in (("round", "trip"), ("trip", "round")))
+    for model in (empty, bare, circle):
+        assert with_alike_weights(model) == model
