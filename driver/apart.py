@@ -1,12 +1,10 @@
 """Work on a model in another process, because libraries crash on some models, and must not take this process along."""
 
 import faulthandler
-import importlib
 import json
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -16,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from npukit.hw.process import run_command
+from npukit.driver.fork_server import MODEL, work_in_server
 
 __all__ = ["Crash", "in_this_process", "run_apart"]
 
-_MODEL, _ANSWER = "model.onnx", "answer.json"
-
+_ANSWER = "answer.json"
 
 _HERE = ContextVar("npukit work on models in this process", default=False)
 
@@ -29,7 +26,7 @@ _HERE = ContextVar("npukit work on models in this process", default=False)
 @contextmanager
 def in_this_process() -> Iterator[None]:
     """Within, `run_apart` works in this process: on models that the kit itself has made, of modules that live here as
-    well. A process of its own would take half a second for each look, because PyTorch has threads."""
+    well."""
     before = _HERE.set(True)
     try:
         yield
@@ -45,7 +42,7 @@ def run_apart(work: Callable[[onnx.ModelProto, Path], Any], model: onnx.ModelPro
     """What a function returns of a model and an empty folder, computed in another process.
 
     That is a fork of this one, some 10 ms, or, where other threads are at work beside, whose locks a fork would find
-    taken for ever, a new one, which takes half a second longer.
+    taken for ever, a fork of a process that stays for that; to start it takes a second or two.
 
     Args:
         work: a function of a module, whose result can be written as JSON. It may change the model.
@@ -65,7 +62,8 @@ def run_apart(work: Callable[[onnx.ModelProto, Path], Any], model: onnx.ModelPro
         if hasattr(os, "fork") and threading.active_count() == 1:
             code, said = _fork(work, model, folder, parent), ""
         else:
-            code, said = _new_process(work, model, folder)
+            (folder / MODEL).write_bytes(model.SerializeToString())
+            code, said = work_in_server(folder, _answer, work)
         if code is not None and code > 128:
             raise Crash(signal.Signals(code - 128).name)
         try:
@@ -119,17 +117,3 @@ def _code_of(child: int) -> int | None:
     except ChildProcessError:  # whoever started this process lets the system take its children
         return None
     return code if code >= 0 else 128 - code
-
-
-def _new_process(work: Callable[[onnx.ModelProto, Path], Any], model: onnx.ModelProto, folder: Path) -> tuple[int, str]:
-    (folder / _MODEL).write_bytes(model.SerializeToString())
-    # not from the working folder, in which anything may be called onnx.py
-    command = [sys.executable, "-P", "-c", "from npukit.driver.apart import main; main()"]
-    return run_command([*command, str(folder), work.__module__, work.__name__], scratch=folder)
-
-
-def main() -> None:
-    """What a new process does; its arguments are the folder, and the function's module and name."""
-    folder = Path(sys.argv[1])
-    work = getattr(importlib.import_module(sys.argv[2]), sys.argv[3])
-    _answer(work, onnx.load(folder / _MODEL, load_external_data=False), folder)

