@@ -11,7 +11,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help deps prerequisites setup torch browser demo test unit properties validators cost verify verify-long internals hostile faults tflite board networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon area bitstream notebooks docs docs-check clean
+.PHONY: help deps prerequisites setup torch browser demo test test-all unit properties validators cost verify verify-long internals hostile faults tflite board networks wild onnx-suite mutants mutate blocks netlist levels fuzz mutated-programs floats prove lint bench silicon area bitstream notebooks docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -56,8 +56,11 @@ browser: ## Chromium (apt), in which tests open reports; without it they are ski
 demo: $(STAMP) ## classify handwritten digits on the simulated machine
 	@$(BIN)/python examples/demo_digits.py
 
-test: $(STAMP) ## every test, two workers
+test: $(STAMP) ## every test, some cases of those with many long ones; two workers
 	$(BIN)/pytest -n 2 --durations=5
+
+test-all: $(STAMP) ## every case of every test
+	$(BIN)/pytest -n 2 --durations=20 --all-cases
 
 unit: $(STAMP) ## the tests of isa, sim, compiler and driver alone
 	$(BIN)/pytest tests/isa tests/sim tests/compiler tests/driver
@@ -112,6 +115,7 @@ blocks: $(STAMP) ## each block of the hardware alone, and all faults that its be
 
 netlist: $(STAMP) ## random programs on what synthesis for ECP5 makes of the core: SEED=1
 	$(BIN)/python tests/netlist.py --seed $(SEED)
+	$(BIN)/python tests/netlist.py --seed $(SEED) --double-rate
 
 levels: $(STAMP) ## random graphs, every level of optimisation, random configurations: SEED=1
 	$(BIN)/python tests/levels.py --seed $(SEED)

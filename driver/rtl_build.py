@@ -196,6 +196,8 @@ def build_library(
         ToolError: when a tool is missing or fails.
     """
     macros = (f"-DNPU_BUS_BYTES={config.bus_bytes}", f"-DNPU_MAX_BURST={config.max_burst}")
+    if re.search(r"^\s*input (wire )?fast_clk;", verilog, re.MULTILINE):  # multipliers at twice the clock
+        macros += ("-DNPU_FAST_CLOCK",)
     harness = {HARNESS.name: HARNESS.read_text(encoding="utf-8")}  # once: what is built must be what the key stands for
     what = f"the {config.dtype} {config.size} core"
     model = Model(what, verilog, MODULE, "Vnpu", harness, (), macros, trace, optimise, sanitize)

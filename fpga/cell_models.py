@@ -245,9 +245,9 @@ endmodule
 """
 
 _PLL = """\
-// whatever the dividers say, the input is four times the output's clock: its edges are those of CLKOP and CLKOS
+// whatever the dividers say, the input is four times the output's clock: its edges are those of all outputs
 module EHXPLLL(input CLKI, CLKFB, RST, STDBY, PHASESEL0, PHASESEL1, PHASEDIR, PHASESTEP, PHASELOADREG, PLLWAKESYNC,
-  ENCLKOP, ENCLKOS, output reg CLKOP, CLKOS, output LOCK);
+  ENCLKOP, ENCLKOS, ENCLKOS2, output reg CLKOP, CLKOS, CLKOS2, output LOCK);
   parameter PLLRST_ENA = "DISABLED";
   parameter INTFB_WAKE = "DISABLED";
   parameter STDBY_ENABLE = "DISABLED";
@@ -265,6 +265,12 @@ module EHXPLLL(input CLKI, CLKFB, RST, STDBY, PHASESEL0, PHASESEL1, PHASEDIR, PH
   parameter CLKOS_DIV = 1;
   parameter CLKOS_CPHASE = 0;
   parameter CLKOS_FPHASE = 0;
+  parameter CLKOS2_ENABLE = "DISABLED";
+  parameter CLKOS2_DIV = 1;
+  parameter CLKOS2_CPHASE = 0;
+  parameter CLKOS2_FPHASE = 0;
+  localparam TWICE = 2 * CLKOS2_DIV == CLKOP_DIV && CLKOS2_CPHASE == CLKOS2_DIV - 1 && CLKOP_CPHASE == CLKOP_DIV - 1
+    && CLKOS2_FPHASE == 0 && CLKOP_FPHASE == 0;
   localparam EIGHTHS = 8 * (CLKOS_CPHASE - CLKOP_CPHASE) + CLKOS_FPHASE - CLKOP_FPHASE;
   reg [1:0] quarter = 0;
   reg [4:0] locking = 0;
@@ -272,7 +278,9 @@ module EHXPLLL(input CLKI, CLKFB, RST, STDBY, PHASESEL0, PHASESEL1, PHASEDIR, PH
   initial begin
     CLKOP = 0;
     CLKOS = 0;
-    if (FEEDBK_PATH != "CLKOP" || CLKOP_DIV != CLKOS_DIV || EIGHTHS != 2 * CLKOP_DIV) begin
+    CLKOS2 = 0;
+    if (FEEDBK_PATH != "CLKOP" || CLKOP_DIV != CLKOS_DIV || EIGHTHS != 2 * CLKOP_DIV
+      || CLKOS2_ENABLE == "ENABLED" && !TWICE) begin
       $display("EHXPLLL: a mode that is not modelled"); $finish;
     end
   end
@@ -280,6 +288,7 @@ module EHXPLLL(input CLKI, CLKFB, RST, STDBY, PHASESEL0, PHASESEL1, PHASEDIR, PH
     quarter <= quarter + 1;
     CLKOP <= !quarter[1];
     CLKOS <= quarter[1] ^ quarter[0];
+    CLKOS2 <= CLKOS2_ENABLE == "ENABLED" && !quarter[0];
     if (quarter == 3 && !LOCK) locking <= locking + 1;
   end
 endmodule

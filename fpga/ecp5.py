@@ -70,8 +70,8 @@ class Area:
 
 @dataclass(frozen=True)
 class Routed:
-    """What nextpnr reports: used and available of each resource, MHz of the slowest clock, critical path, seconds;
-    clocks: MHz reached and asked for, by name."""
+    """What nextpnr reports: used and available of each resource, MHz that the slowest clock may have, critical path,
+    seconds; clocks: MHz reached and asked for, by name, and of paths between two clocks as `a to b`."""
 
     used: dict[str, int]
     available: dict[str, int]
@@ -201,21 +201,36 @@ def placement_arguments(megahertz: float, device: Device, seed: int, constraints
 
 
 def read_report(path: Path, seconds: float) -> Routed:
-    """What nextpnr has reported of a design that took it so many seconds."""
+    """What nextpnr has reported of a design that took it so many seconds.
+
+    nextpnr looks at paths from one clock to another, but not at what time they have. All clocks of these designs come
+    from one PLL, and the faster ones are multiples of the slowest: such a path has a period of the faster one.
+    """
     report = json.loads(path.read_text(encoding="utf-8"))
-    clock = min((one["achieved"] for one in report["fmax"].values()), default=float("inf"))
-    worst = max(
-        (path for path in report["critical_paths"] if all(path[end].startswith("posedge") for end in ("from", "to"))),
-        key=lambda path: sum(step["delay"] for step in path["path"]),
-        default={"path": []},
-    )
-    steps = [f"{step['delay']:.2f} {step['type']} {step['to'].get('cell')}" for step in worst["path"]]
+    clocks = {name: (one["achieved"], one["constraint"]) for name, one in report["fmax"].items()}
+    asked = {name: wanted for name, (_, wanted) in clocks.items()}
+    worst: list[Any] = []
+    longest = 0.0
+    for one in report["critical_paths"]:
+        edges, names = zip(
+            *(one[end].split(" ", 1) if " " in one[end] else ("", "") for end in ("from", "to")), strict=True
+        )
+        if edges != ("posedge", "posedge"):
+            continue
+        delay = sum(step["delay"] for step in one["path"])
+        rate = max((asked[name] for name in names if name in asked), default=1.0)
+        if names[0] != names[1] and all(name in asked for name in names) and delay > 0:
+            clocks[" to ".join(names)] = (1000 / delay, rate)
+        if delay * rate > longest:
+            worst, longest = one["path"], delay * rate
+    base = min(asked.values(), default=1.0)
+    steps = [f"{step['delay']:.2f} {step['type']} {step['to'].get('cell')}" for step in worst]
     utilisation = report["utilization"]
     return Routed(
-        clocks={name: (one["achieved"], one["constraint"]) for name, one in report["fmax"].items()},
+        clocks=clocks,
         used={kind: entry["used"] for kind, entry in utilisation.items()},
         available={kind: entry["available"] for kind, entry in utilisation.items()},
-        megahertz=clock,
+        megahertz=min((reached * base / wanted for reached, wanted in clocks.values()), default=float("inf")),
         critical_path=steps,
         seconds=seconds,
     )

@@ -3,13 +3,14 @@
 import re
 from dataclasses import dataclass
 from pkgutil import resolve_name
+from typing import Any
 
 from amaranth import ClockDomain, ClockSignal, Const, Elaboratable, Instance, Module, Signal
 from amaranth.lib import io, wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.vendor import LatticeECP5Platform
 from npukit.fpga.board import Board
-from npukit.fpga.ecp5_cells import Ecp5Cells
+from npukit.fpga.ecp5_cells import FAST, Ecp5Cells
 from npukit.fpga.pll import PllSettings
 from npukit.fpga.system import System, identity_of
 from npukit.isa.config import NpuConfig
@@ -39,8 +40,8 @@ class SdramBoardTop(Elaboratable):
         self._sdram(m, platform)
         return m
 
-    def _clocks(self, m: Module, platform: LatticeECP5Platform) -> None:
-        board = self._board
+    def _clocks(self, m: Module, platform: Any) -> None:
+        board, double = self._board, platform.double_rate
         pll = PllSettings.of(board.oscillator, board.megahertz)
         m.domains.sync = ClockDomain("sync")
         m.domains.sdram = ClockDomain("sdram", reset_less=True)
@@ -48,9 +49,16 @@ class SdramBoardTop(Elaboratable):
         clock, shifted, locked = (Signal(name=name) for name in ("clock", "shifted", "locked"))
         m.d.comb += [ClockSignal("sync").eq(clock), ClockSignal("sdram").eq(shifted)]
         platform.add_clock_constraint(clock, board.megahertz * 1e6)
+        outputs = {}
+        if double:
+            m.domains += (domain := ClockDomain(FAST, reset_less=True))
+            outputs = {"o_CLKOS2": (fast := Signal(name="clock_fast")), "i_ENCLKOS2": Const(0)}
+            m.d.comb += domain.clk.eq(fast)
+            platform.add_clock_constraint(fast, 2 * board.megahertz * 1e6)
         m.submodules.pll = Instance(
             "EHXPLLL",
-            **pll.parameters(shifted_by=90),
+            **pll.parameters(shifted_by=90, double=double),
+            **outputs,
             i_CLKI=oscillator.i,
             i_CLKFB=clock,
             i_RST=Const(0),
@@ -94,11 +102,15 @@ class SdramBoardTop(Elaboratable):
 
 @dataclass(frozen=True)
 class ConstrainedDesign:
-    """rtlil: with the top module `top`. constraints: pins and clocks (LPF). lut_products: products made of LUTs because
-    the chip has too few multipliers."""
+    """rtlil: with the top module `top`. constraints: pins and clocks (LPF).
+
+    Where the chip has too few multipliers, shared_multipliers: those at twice the clock, for two products of the array
+    each; lut_products: products made of LUTs, where there are too few even so.
+    """
 
     rtlil: str
     constraints: str
+    shared_multipliers: int
     lut_products: int
 
 
@@ -107,14 +119,21 @@ def constrained(board: Board, config: NpuConfig, system: wiring.Component | None
     if system is None:
         identity = identity_of(config, board.sdram, board.megahertz, board.rate, board.name)
         system = System(config, board.sdram, identity, io_cycles=board.io_cycles)
-    top, make = SdramBoardTop(board, system), type("Platform", (Ecp5Cells, resolve_name(board.platform)), {})
-    platform = make()
-    files = _files(platform, top)
-    products = platform.byte_products + platform.wide_products + _inferred_products(files["il"])
-    over = max(0, min(products - board.device.multipliers, platform.byte_products))
-    if over:  # how many there are is known only now
-        files = _files(make(platform.byte_products - over), top)
-    return ConstrainedDesign(files["il"], files["lpf"], over)
+    top, kind = SdramBoardTop(board, system), type("Platform", (Ecp5Cells, resolve_name(board.platform)), {})
+
+    def made(byte_multipliers: int | None, *, double_rate: bool) -> tuple[Any, dict[str, str], int]:
+        """A platform, files, and how many multipliers are too many: known only when the design has been made."""
+        platform = kind(byte_multipliers, double_rate=double_rate)
+        files = _files(platform, top)
+        used = platform.byte_multipliers + platform.wide_multipliers + _inferred_products(files["il"])
+        return platform, files, used - board.device.multipliers
+
+    platform, files, over = made(None, double_rate=False)
+    if over > 0:
+        platform, files, over = made(None, double_rate=True)
+    if over > 0:
+        platform, files, _ = made(max(0, platform.byte_multipliers - over), double_rate=True)
+    return ConstrainedDesign(files["il"], files["lpf"], platform.pairs, platform.lut_products)
 
 
 def _files(platform: LatticeECP5Platform, top: SdramBoardTop) -> dict[str, str]:

@@ -13,7 +13,8 @@ from npukit.fpga.boards import Device
 
 __all__ = ["place_blocks"]
 
-_ELEMENT = re.compile(r"\barray\.element_(\d+)_(\d+)\.")
+_PRODUCT = re.compile(r"\barray\.(?:element|product)_(\d+)_(\d+)\.(first|second)?")
+_ELEMENT = re.compile(r"\barray\.(?:element|product)_\d+_\d+\.")
 _MEMORY = re.compile(r"\b(act|acc|wgt|par)\.bank_(\d+)\.(\d+)\.(\d+)$")
 _PARAMETERS = re.compile(r"\bvector\.datapath\.(parameter|taps)_(\d+)\.(\d+)\.(\d+)$")
 _MULTIPLIERS = ("MULT18_0", "MULT18_1", "MULT18_4", "MULT18_5")
@@ -25,8 +26,8 @@ Cells = dict[str, dict[str, Any]]
 
 
 def place_blocks(cells: Cells, device: Device) -> None:
-    """Give the array's multipliers, by their elements' names, and the memories beside them places (nextpnr's attribute
-    BEL).
+    """Give the array's multipliers, by the names of their products, and the memories beside them places (nextpnr's
+    attribute BEL). Where a multiplier has the products of two columns, a column here is those two.
 
     The array lies along two of the chip's rows of multipliers, or along three where its columns need them, column
     beside column, as the most wires go from row to row of a column. It is folded, from left to right in one row of the
@@ -34,14 +35,17 @@ def place_blocks(cells: Cells, device: Device) -> None:
     WGT, each block RAM at its column, above them ACT; below, from where the array begins to the left, PAR and what
     VECTOR has of it, each element's side by side.
 
+    Multipliers beside an array at twice the clock get what places are left in tiles without any of its own: those of
+    a tile have one clock.
+
     Nothing happens where the device states no places, or where something does not fit into its rows, or where some
     of the array's products are made of LUTs.
     """
-    elements = _elements(cells)
+    elements = _multipliers(cells)
     tall, broad = (1 + max((place[axis] for place in elements), default=-1) for axis in (0, 1))
     if not tall or len(elements) != tall * broad or not device.multiplier_columns:
         return
-    step = max(1, ceil(_cells_of(cells, "0_0") / _CELLS_OF_A_SITE))
+    step = max(1, ceil(_cells_of_array(cells) / len(elements) / _CELLS_OF_A_SITE))
     sites = len(device.multiplier_columns)
     for used in range(2, len(device.multiplier_rows) + 1):
         fold = ceil(broad / used)
@@ -76,23 +80,43 @@ def place_blocks(cells: Cells, device: Device) -> None:
     for run, row, first in runs:
         for place, cell in enumerate(run, first):
             _put(cell, device.memory_columns[place], row, _MEMORIES[place % 4])
+    taken = set()
     for (row, column), cell in elements.items():
         place = begin + (across(column) * tall + row) * step
         _put(cell, device.multiplier_columns[place], chip_rows[column // fold], _MULTIPLIERS[place % 4])
+        taken.add((column // fold, place // 4))
+    others = [cell for cell in cells.values() if cell["type"] == "MULT18X18D" and "BEL" not in cell["attributes"]]
+    clocks = [{_clock(cell) for cell in some} - {None} for some in (elements.values(), others)]
+    if not clocks[0] & clocks[1]:
+        free = [(place, row) for place in range(sites) for row in range(used) if (row, place // 4) not in taken]
+        for cell, (place, row) in zip(others, free, strict=False):
+            _put(cell, device.multiplier_columns[place], chip_rows[row], _MULTIPLIERS[place % 4])
 
 
 def _put(cell: dict[str, Any], x: int, y: int, kind: str) -> None:
     cell["attributes"]["BEL"] = f"X{x}/Y{y}/{kind}"
 
 
-def _elements(cells: Cells) -> dict[tuple[int, int], dict[str, Any]]:
-    """The multipliers of a systolic array, by row and column."""
-    found = ((_ELEMENT.search(name), cell) for name, cell in cells.items() if cell["type"] == "MULT18X18D")
-    return {(int(place[1]), int(place[2])): cell for place, cell in found if place}
+def _multipliers(cells: Cells) -> dict[tuple[int, int], dict[str, Any]]:
+    """Those of a systolic array, by row and column, as they are counted here."""
+    found = {}
+    for name, cell in cells.items():
+        if cell["type"] == "MULT18X18D" and (place := _PRODUCT.search(name)):
+            found[int(place[1]), int(place[2]), place[3] or ""] = cell
+    if any(part for _, _, part in found):  # a multiplier for each element of a pair
+        return {(row, 2 * column + (part == "second")): cell for (row, column, part), cell in found.items()}
+    return {(row, column): cell for (row, column, _), cell in found.items()}
 
 
-def _cells_of(cells: Cells, element: str) -> int:
-    kinds = [cell["type"] for name, cell in cells.items() if f"array.element_{element}." in name]
+def _clock(cell: dict[str, Any]) -> Any:
+    """The net of its registers' clock, None of one that has none."""
+    pins = cell["connections"].get("CLK0")
+    return tuple(pins) if pins else None
+
+
+def _cells_of_array(cells: Cells) -> int:
+    """LUTs, or flip-flops, of which there are more, of the elements and of what is around their multipliers."""
+    kinds = [cell["type"] for name, cell in cells.items() if _ELEMENT.search(name)]
     return max(kinds.count("LUT4"), kinds.count("TRELLIS_FF"))
 
 

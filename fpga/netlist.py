@@ -13,16 +13,18 @@ from npukit.isa.config import NpuConfig
 __all__ = ["core_netlist"]
 
 
-def core_netlist(config: NpuConfig, folder: Path, byte_multipliers: int | None = None) -> str:
+def core_netlist(
+    config: NpuConfig, folder: Path, byte_multipliers: int | None = None, *, double_rate: bool = False
+) -> str:
     """Verilog of the core after synthesis for ECP5, as nextpnr gets it, with the cells' models: a module `npu` as
-    before. `byte_multipliers`: as for `Ecp5Cells`.
+    before. `byte_multipliers`, `double_rate`: as for `Ecp5Cells`; with the latter, the module has a clock `fast_clk`.
 
     Raises:
         ToolError: Amaranth or Yosys is missing, or fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{MODULE}.il").write_text(
-        component_rtlil(Core(config), MODULE, Ecp5Cells(byte_multipliers)), encoding="utf-8"
+        component_rtlil(Core(config), MODULE, Ecp5Cells(byte_multipliers, double_rate=double_rate)), encoding="utf-8"
     )
     netlist = folder / "netlist.json"
 

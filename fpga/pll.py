@@ -1,4 +1,4 @@
-"""Settings of ECP5's PLL (EHXPLLL): one clock from an oscillator, and a copy of it that is shifted."""
+"""Settings of ECP5's PLL (EHXPLLL): one clock from an oscillator, a shifted copy, and one at twice the rate."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -46,11 +46,26 @@ class PllSettings:
         _, divider, _, output, feedback, clock = min(found)
         return PllSettings(divider, feedback, output, clock)
 
-    def parameters(self, shifted_by: int) -> dict[str, Any]:
-        """Parameters and attributes of the cell: the clock on CLKOP, fed back, and the same so many degrees later on
-        CLKOS. Phases count periods of the PLL's own oscillator, and are 0 where they equal the divider less one."""
-        phase = self.output - 1
-        return {
+    def parameters(self, shifted_by: int, *, double: bool = False) -> dict[str, Any]:
+        """Parameters and attributes of the cell: the clock on CLKOP, fed back, the same so many degrees later on CLKOS,
+        and one at twice the rate on CLKOS2, if it is wanted, whose every second edge is one of CLKOP's. Phases count
+        periods of the PLL's own oscillator, and are 0 where they equal the divider less one.
+
+        Raises:
+            ValueError: the output's divider is odd, so that it cannot be halved.
+        """
+        phase, half = self.output - 1, self.output // 2
+        if double and self.output % 2:
+            raise ValueError(
+                f"the PLL makes {self.megahertz} MHz with a divider of {self.output}, and not twice as much"
+            )
+        fast = {
+            "p_CLKOS2_ENABLE": "ENABLED",
+            "p_CLKOS2_DIV": half,
+            "p_CLKOS2_CPHASE": half - 1,
+            "p_CLKOS2_FPHASE": 0,
+        }
+        return (fast if double else {}) | {
             "a_ICP_CURRENT": "12",
             "a_LPF_RESISTOR": "8",
             "a_MFG_ENABLE_FILTEROPAMP": "1",

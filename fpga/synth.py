@@ -30,8 +30,9 @@ _NAMES = {
 @dataclass
 class SynthesisReport:
     """seconds: by step. used, available: of nextpnr's resources. blocks: what each takes, after synthesis. clocks: MHz
-    reached and asked for. lut_products: products of bytes made of LUTs, as the chip has no more multipliers. seed: of
-    the placement that was kept; placements: all of them."""
+    reached and asked for. shared_multipliers: those at twice the clock, for two products each, as the chip has too few;
+    lut_products: products of bytes made of LUTs, as there are too few even so. seed: of the placement that was kept;
+    placements: all of them."""
 
     board: str
     config: dict[str, Any]
@@ -44,6 +45,7 @@ class SynthesisReport:
     blocks: dict[str, dict[str, int]]
     clocks: dict[str, tuple[float, float]]
     critical_path: list[str]
+    shared_multipliers: int = 0
     lut_products: int = 0
     placements: list[Placement] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -81,11 +83,13 @@ class SynthesisReport:
             for kind, title in _NAMES.items()
             if kind in self.available
         ]
+        if self.shared_multipliers:
+            rows.append(f"{self.shared_multipliers} multipliers at twice the clock have two products each")
         if self.lut_products:
             rows.append(f"{self.lut_products} products of bytes are made of LUTs")
         rows.append(f"{self.lut_per_mac:.0f} LUT per MAC, everything counted")
         rows += [
-            f"clock {name.split('$')[-1]}: {reached:.1f} MHz of {asked:.1f} asked for"
+            f"clock {_short(name)}: {reached:.1f} MHz of {asked:.1f} asked for"
             for name, (reached, asked) in self.clocks.items()
         ]
         if len(self.placements) > 1 or any(one.kept for one in self.placements):
@@ -97,6 +101,11 @@ class SynthesisReport:
             for block, area in self.blocks.items()
         ]
         return rows
+
+
+def _short(clock: str) -> str:
+    """Of a clock, or two: without what nextpnr puts before a global net's name."""
+    return " to ".join(name.split("$")[-1] for name in clock.split(" to "))
 
 
 def make_bitstream(
@@ -128,6 +137,8 @@ def make_bitstream(
         return result
 
     design = step("elaborate", lambda: constrained(board, config, system))
+    if design.shared_multipliers:
+        progress(f"{design.shared_multipliers} multipliers at twice the clock have two products each")
     if design.lut_products:
         progress(f"{design.lut_products} products of bytes are made of LUTs: {board.device.multipliers} multipliers")
     with staged(folder) as work:
@@ -159,6 +170,7 @@ def make_bitstream(
         blocks=blocks,
         clocks=routed.clocks,
         critical_path=routed.critical_path,
+        shared_multipliers=design.shared_multipliers,
         lut_products=design.lut_products,
         seconds=seconds,
         versions=versions,

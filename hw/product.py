@@ -7,7 +7,7 @@ from amaranth import Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["FACTOR_BITS", "RegisteredProduct"]
+__all__ = ["FACTOR_BITS", "ProductPair", "RegisteredProduct"]
 
 FACTOR_BITS = 18
 """Widest signed factor of a DSP block."""
@@ -65,4 +65,55 @@ class RegisteredProduct(wiring.Component):
         product = Signal.like(self.product, reset_less=True, attrs=attributes)
         m.d.sync += product.eq(a * b)
         m.d.comb += self.product.eq(product)
+        return m
+
+
+class ProductPair(wiring.Component):
+    """Two signed products of the same widths, each in a register, as `RegisteredProduct` makes them without registers
+    for the factors; no register has a reset.
+
+    A platform that has multipliers at twice the clock, each for two products, says so by a method `product_pair`,
+    which makes this component of one. Otherwise it is two of `RegisteredProduct`.
+
+    Parameters:
+        width: of each factor, 1 to 18 bits.
+
+    Members:
+        a_0, b_0, a_1, b_1: in, signed factors.
+        product_0, product_1: out, signed, a cycle after the factors. What they are in that cycle before its end is not
+            defined: registers alone may take them.
+
+    Raises:
+        ValueError: a width out of range.
+    """
+
+    a_0: Signal
+    b_0: Signal
+    a_1: Signal
+    b_1: Signal
+    product_0: Signal
+    product_1: Signal
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        factors = {f"{side}_{number}": In(signed(width)) for side in "ab" for number in range(2)}
+        super().__init__(factors | {f"product_{number}": Out(signed(2 * width)) for number in range(2)})
+
+    @property
+    def factors(self) -> list[tuple[Signal, Signal]]:
+        """Of each product."""
+        return [(self.a_0, self.b_0), (self.a_1, self.b_1)]
+
+    @property
+    def products(self) -> list[Signal]:
+        """Both."""
+        return [self.product_0, self.product_1]
+
+    def elaborate(self, platform: Any) -> Module:
+        if hasattr(platform, "product_pair") and (pair := platform.product_pair(self)) is not None:
+            return pair
+        m = Module()
+        for name, (a, b), product in zip(("first", "second"), self.factors, self.products, strict=True):
+            m.submodules[name] = one = RegisteredProduct(self._width, self._width, registered_factors=False)
+            m.d.comb += [one.a.eq(a), one.b.eq(b), product.eq(one.product)]
         return m

@@ -259,14 +259,23 @@ private:
 
     void step() {
         drive();
-        core_->clk = 0;
-        core_->eval();
+        clock(0);
         observe();
         dump(0);
-        core_->clk = 1;
-        core_->eval();
+        clock(1);
         dump(1);
         ++now_;
+    }
+
+    // Half a cycle, in which a clock of twice the rate, where there is one, has an edge as well.
+    void clock(int value) {
+        core_->clk = value;
+#ifdef NPU_FAST_CLOCK
+        core_->fast_clk = 1;
+        core_->eval();
+        core_->fast_clk = 0;
+#endif
+        core_->eval();
     }
 
     void drive() {

@@ -355,7 +355,7 @@ def wait(text, name, folder):
     open({str(begun)!r}, "w")
     time.sleep(60)
 synth.synthesise_rtlil = wait
-class Design: lut_products, constraints, rtlil = 0, "", ""
+class Design: shared_multipliers, lut_products, constraints, rtlil = 0, 0, "", ""
 from npukit.fpga import ulx3s
 ulx3s.constrained = lambda *arguments: Design()
 sys.argv = ["npukit", "synth", "--config", "ulx3s-int8-4x4", "-o", {str(folder)!r}, "--quiet"]

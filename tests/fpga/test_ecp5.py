@@ -42,7 +42,7 @@ def test_products_of_luts(tmp_path: Path) -> None:
     ports = [signal for product in products for signal in (product.a, product.b, product.product)]
     cells = Ecp5Cells(byte_multipliers=1)
     text = rtlil.convert(top, name="top", platform=cells, ports=ports, emit_src=False)
-    assert (cells.byte_products, cells.wide_products) == (3, 1)
+    assert (cells.byte_multipliers, cells.wide_multipliers, cells.lut_products) == (1, 1, 2)
     area = synthesise_rtlil(text, "products", tmp_path)
     assert area.multipliers == 2 and area.flip_flops == 18 + 16 and 200 < area.lut4 < 400
 
