@@ -154,8 +154,8 @@ class SerialDevice(SharedDevice):
 
     @property
     def dram(self) -> SdramDram:
-        """What lies behind the accelerator: the kit's boards have an SDRAM at the accelerator's clock."""
-        return SdramDram(megahertz=self.identity.hertz / 1e6)
+        """What lies behind the accelerator: the kit's boards have an SDRAM, with its clock or twice that."""
+        return SdramDram(megahertz=self.identity.hertz / 1e6, rate=self.identity.memory_rate)
 
     def close(self) -> None:
         """Give the line back."""

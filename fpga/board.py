@@ -10,6 +10,9 @@ from npukit.isa.sdram import SdramChip
 __all__ = ["Board", "BoardError", "Device"]
 
 
+_MANY_MACS = 128
+
+
 class BoardError(ValueError):
     """A board or a configuration that do not go together; the message says what would."""
 
@@ -43,7 +46,9 @@ class Board:
         device: its chip.
         platform: `module:class` of Amaranth's platform, which has the pins.
         oscillator: MHz; oscillator_pin: the platform's resource.
-        megahertz: of the system's clock, and bf16_megahertz with arrays of bf16, whose adders are slower.
+        megahertz: of the system's clock; bf16_megahertz: with arrays of bf16, whose adders are slower; large_megahertz:
+            with arrays of more than 128 elements.
+        memory_rate: cycles of the SDRAM in one of that clock: 1, or 2.
         leds: how many there are; `npukit.fpga.system` has what they show.
         baud: of the serial line; None: the fastest that the clock gives.
         io_cycles: of registers in the pins' cells to the SDRAM, there and back.
@@ -62,9 +67,11 @@ class Board:
     oscillator_pin: str
     megahertz: float
     bf16_megahertz: float
+    large_megahertz: float
     leds: int
     loader: str
     baud: int | None = None
+    memory_rate: int = 1
     io_cycles: int = 2
     sdram: SdramChip = field(default_factory=SdramChip)
     seeds: Mapping[str, int] = field(default_factory=dict)
@@ -72,7 +79,9 @@ class Board:
 
     def clocked_for(self, config: NpuConfig) -> "Board":
         """The board with the clock that a configuration reaches."""
-        return replace(self, megahertz=self.bf16_megahertz) if config.activation.floating else self
+        if config.activation.floating:
+            return replace(self, megahertz=self.bf16_megahertz)
+        return replace(self, megahertz=self.large_megahertz) if config.array_macs > _MANY_MACS else self
 
     @property
     def rate(self) -> int:

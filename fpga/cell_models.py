@@ -271,7 +271,7 @@ module EHXPLLL(input CLKI, CLKFB, RST, STDBY, PHASESEL0, PHASESEL1, PHASEDIR, PH
   parameter CLKOS2_FPHASE = 0;
   localparam TWICE = 2 * CLKOS2_DIV == CLKOP_DIV && CLKOS2_CPHASE == CLKOS2_DIV - 1 && CLKOP_CPHASE == CLKOP_DIV - 1
     && CLKOS2_FPHASE == 0 && CLKOP_FPHASE == 0;
-  localparam EIGHTHS = 8 * (CLKOS_CPHASE - CLKOP_CPHASE) + CLKOS_FPHASE - CLKOP_FPHASE;
+  localparam EIGHTHS = 8 * (CLKOS_CPHASE - (CLKOS_DIV - 1)) + CLKOS_FPHASE, SHIFTED_TWICE = 2 * CLKOS_DIV == CLKOP_DIV;
   reg [1:0] quarter = 0;
   reg [4:0] locking = 0;
   assign LOCK = &locking;
@@ -279,7 +279,8 @@ module EHXPLLL(input CLKI, CLKFB, RST, STDBY, PHASESEL0, PHASESEL1, PHASEDIR, PH
     CLKOP = 0;
     CLKOS = 0;
     CLKOS2 = 0;
-    if (FEEDBK_PATH != "CLKOP" || CLKOP_DIV != CLKOS_DIV || EIGHTHS != 2 * CLKOP_DIV
+    if (FEEDBK_PATH != "CLKOP" || CLKOP_DIV != CLKOS_DIV && !SHIFTED_TWICE || EIGHTHS != 2 * CLKOS_DIV
+      || CLKOP_CPHASE != CLKOP_DIV - 1 || CLKOP_FPHASE != 0
       || CLKOS2_ENABLE == "ENABLED" && !TWICE) begin
       $display("EHXPLLL: a mode that is not modelled"); $finish;
     end
@@ -287,10 +288,14 @@ module EHXPLLL(input CLKI, CLKFB, RST, STDBY, PHASESEL0, PHASESEL1, PHASEDIR, PH
   always @(posedge CLKI) begin
     quarter <= quarter + 1;
     CLKOP <= !quarter[1];
-    CLKOS <= quarter[1] ^ quarter[0];
     CLKOS2 <= CLKOS2_ENABLE == "ENABLED" && !quarter[0];
     if (quarter == 3 && !LOCK) locking <= locking + 1;
   end
+  // a quarter of its period after CLKOP, or after CLKOS2
+  generate
+    if (SHIFTED_TWICE) always @(negedge CLKI) CLKOS <= quarter[0];
+    else always @(posedge CLKI) CLKOS <= quarter[1] ^ quarter[0];
+  endgenerate
 endmodule
 """
 

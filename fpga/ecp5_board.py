@@ -10,7 +10,8 @@ from amaranth.lib import io, wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.vendor import LatticeECP5Platform
 from npukit.fpga.board import Board
-from npukit.fpga.ecp5_cells import FAST, Ecp5Cells
+from npukit.fpga.double_rate import FAST
+from npukit.fpga.ecp5_cells import Ecp5Cells
 from npukit.fpga.pll import PllSettings
 from npukit.fpga.system import System, identity_of
 from npukit.isa.config import NpuConfig
@@ -19,7 +20,7 @@ __all__ = ["ConstrainedDesign", "SdramBoardTop", "constrained"]
 
 
 class SdramBoardTop(Elaboratable):
-    """The system with its clock, whose SDRAM gets a clock a quarter of a period later."""
+    """The system with its clocks; the SDRAM gets one a quarter of a period after its controller's."""
 
     def __init__(self, board: Board, system: wiring.Component) -> None:
         self._board = board
@@ -41,7 +42,8 @@ class SdramBoardTop(Elaboratable):
         return m
 
     def _clocks(self, m: Module, platform: Any) -> None:
-        board, double = self._board, platform.double_rate
+        board = self._board
+        double = platform.double_rate or board.memory_rate > 1
         pll = PllSettings.of(board.oscillator, board.megahertz)
         m.domains.sync = ClockDomain("sync")
         m.domains.sdram = ClockDomain("sdram", reset_less=True)
@@ -51,13 +53,13 @@ class SdramBoardTop(Elaboratable):
         platform.add_clock_constraint(clock, board.megahertz * 1e6)
         outputs = {}
         if double:
-            m.domains += (domain := ClockDomain(FAST, reset_less=True))
+            m.domains += (domain := ClockDomain(FAST))
             outputs = {"o_CLKOS2": (fast := Signal(name="clock_fast")), "i_ENCLKOS2": Const(0)}
             m.d.comb += domain.clk.eq(fast)
             platform.add_clock_constraint(fast, 2 * board.megahertz * 1e6)
         m.submodules.pll = Instance(
             "EHXPLLL",
-            **pll.parameters(shifted_by=90, double=double),
+            **pll.parameters(shifted_by=90, shifted_rate=board.memory_rate, double=double),
             **outputs,
             i_CLKI=oscillator.i,
             i_CLKFB=clock,
@@ -76,11 +78,14 @@ class SdramBoardTop(Elaboratable):
             o_LOCK=locked,
         )
         m.submodules.reset = ResetSynchronizer(~locked, domain="sync")
+        if double:
+            m.submodules.fast_reset = ResetSynchronizer(~locked, domain=FAST)
 
     def _sdram(self, m: Module, platform: LatticeECP5Platform) -> None:
         pins = self._system.sdram
         names = ("clk", "clk_en", "cs", "we", "ras", "cas", "ba", "a", "dq", "dqm")
         port = platform.request("sdram", dir=dict.fromkeys(names, "-"))
+        domain = "sync" if self._board.memory_rate == 1 else FAST
         # the ports know which of them are inverted
         for name, value in {
             "clk_en": pins.cke,
@@ -92,9 +97,9 @@ class SdramBoardTop(Elaboratable):
             "a": pins.address,
             "dqm": pins.dqm,
         }.items():
-            m.submodules[f"sdram_{name}"] = buffer = io.FFBuffer("o", getattr(port, name))
+            m.submodules[f"sdram_{name}"] = buffer = io.FFBuffer("o", getattr(port, name), o_domain=domain)
             m.d.comb += buffer.o.eq(value)
-        m.submodules.sdram_dq = data = io.FFBuffer("io", port.dq)
+        m.submodules.sdram_dq = data = io.FFBuffer("io", port.dq, i_domain=domain, o_domain=domain)
         m.d.comb += [data.o.eq(pins.dq_out), data.oe.eq(pins.dq_drive), pins.dq_in.eq(data.i)]
         m.submodules.sdram_clk = clock = io.DDRBuffer("o", port.clk, o_domain="sdram")
         m.d.comb += [clock.o[0].eq(1), clock.o[1].eq(0)]
@@ -117,7 +122,7 @@ class ConstrainedDesign:
 def constrained(board: Board, config: NpuConfig, system: wiring.Component | None = None) -> ConstrainedDesign:
     """A board with the accelerator, or with another system of the same members."""
     if system is None:
-        identity = identity_of(config, board.sdram, board.megahertz, board.rate, board.name)
+        identity = identity_of(config, board.sdram, board.megahertz, board.rate, board.name, board.memory_rate)
         system = System(config, board.sdram, identity, io_cycles=board.io_cycles)
     top, kind = SdramBoardTop(board, system), type("Platform", (Ecp5Cells, resolve_name(board.platform)), {})
 

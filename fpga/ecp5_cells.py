@@ -1,12 +1,10 @@
 """What designs for ECP5 instantiate, because Yosys does not infer it."""
 
 from amaranth import ClockSignal, Const, Instance, Module, Mux, Signal, signed
+from npukit.fpga.double_rate import FAST, second_half
 from npukit.hw.product import FACTOR_BITS, ProductPair, RegisteredProduct
 
-__all__ = ["FAST", "LUT_PRODUCT", "Ecp5Cells"]
-
-FAST = "fast"
-"""Domain of the clock at twice the rate of `sync`'s, whose every second edge is one of that."""
+__all__ = ["LUT_PRODUCT", "Ecp5Cells"]
 
 LUT_PRODUCT = "lut_product"
 """Attribute in a module whose product is to be made of LUTs."""
@@ -62,12 +60,10 @@ class Ecp5Cells:
         self.pairs += 1
         m = Module()
         (a_0, b_0), (a_1, b_1) = wanted.factors
-        # which half it is: whether `fast` has seen yet that `turn` has changed
-        turn, seen, second = (Signal(name=name, reset_less=True) for name in ("turn", "seen", "second"))
+        second = second_half(m)
         a, b, product = Signal.like(a_0), Signal.like(b_0), Signal.like(wanted.product_0)
         held = Signal.like(product, reset_less=True)
-        m.d.sync += turn.eq(~turn)
-        m.d[FAST] += [seen.eq(turn), second.eq(turn != seen), held.eq(product)]
+        m.d[FAST] += held.eq(product)
         m.d.comb += [
             a.eq(Mux(second, a_1, a_0)),
             b.eq(Mux(second, b_1, b_0)),

@@ -13,6 +13,7 @@ ICEPI_ZERO = Board(
     oscillator_pin="clk50",
     megahertz=50.0,
     bf16_megahertz=40.0,
+    large_megahertz=50.0,
     leds=5,
     loader="icepi-zero",
     seeds={"icepi-zero-int8-4x4": 1},

@@ -46,16 +46,17 @@ class PllSettings:
         _, divider, _, output, feedback, clock = min(found)
         return PllSettings(divider, feedback, output, clock)
 
-    def parameters(self, shifted_by: int, *, double: bool = False) -> dict[str, Any]:
-        """Parameters and attributes of the cell: the clock on CLKOP, fed back, the same so many degrees later on CLKOS,
-        and one at twice the rate on CLKOS2, if it is wanted, whose every second edge is one of CLKOP's. Phases count
-        periods of the PLL's own oscillator, and are 0 where they equal the divider less one.
+    def parameters(self, shifted_by: int, *, shifted_rate: int = 1, double: bool = False) -> dict[str, Any]:
+        """Parameters and attributes of the cell: the clock on CLKOP, fed back; the same, or one at twice the rate, so
+        many degrees later on CLKOS; and one at twice the rate on CLKOS2, if it is wanted, whose every second edge is
+        one of CLKOP's. Phases count periods of the PLL's own oscillator, and are 0 where they equal the
+        divider less one.
 
         Raises:
             ValueError: the output's divider is odd, so that it cannot be halved.
         """
-        phase, half = self.output - 1, self.output // 2
-        if double and self.output % 2:
+        phase, half, shifted = self.output - 1, self.output // 2, self.output // shifted_rate
+        if (double or shifted_rate > 1) and self.output % 2:
             raise ValueError(
                 f"the PLL makes {self.megahertz} MHz with a divider of {self.output}, and not twice as much"
             )
@@ -84,7 +85,7 @@ class PllSettings:
             "p_CLKOP_CPHASE": phase,
             "p_CLKOP_FPHASE": 0,
             "p_CLKOS_ENABLE": "ENABLED",
-            "p_CLKOS_DIV": self.output,
-            "p_CLKOS_CPHASE": phase + self.output * shifted_by // 360,
-            "p_CLKOS_FPHASE": self.output * shifted_by * 8 // 360 % 8,
+            "p_CLKOS_DIV": shifted,
+            "p_CLKOS_CPHASE": shifted - 1 + shifted * shifted_by // 360,
+            "p_CLKOS_FPHASE": shifted * shifted_by * 8 // 360 % 8,
         }

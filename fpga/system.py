@@ -3,6 +3,7 @@
 from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from npukit.fpga.double_rate import attach_memory
 from npukit.fpga.interconnect import HostPort, MemoryArbiter
 from npukit.fpga.link import HostLink
 from npukit.fpga.sdram import SdramController, sdram_signature
@@ -20,14 +21,16 @@ def system_members(chip: SdramChip) -> dict[str, wiring.Member]:
     return {"rx": In(1, init=1), "tx": Out(1, init=1), "sdram": Out(sdram_signature(chip)), "leds": Out(8)}
 
 
-def identity_of(config: NpuConfig, chip: SdramChip, megahertz: float, baud: int, board: str) -> Identity:
-    """What a board says of itself.
+def identity_of(
+    config: NpuConfig, chip: SdramChip, megahertz: float, baud: int, board: str, memory_rate: int = 1
+) -> Identity:
+    """What a board says of itself; memory_rate: cycles of its memory in one of its clock.
 
     Raises:
         ValueError: a rate that the clock does not give.
     """
     divisor = divisor_of(megahertz, baud)
-    return Identity(board, config.hash, ISA_VERSION, round(megahertz * 1e6), chip.bytes, divisor)
+    return Identity(board, config.hash, ISA_VERSION, round(megahertz * 1e6), chip.bytes, divisor, memory_rate)
 
 
 class System(wiring.Component):
@@ -55,12 +58,13 @@ class System(wiring.Component):
         m.submodules.link = link = HostLink(self._identity)
         m.submodules.port = port = HostPort(bus_bytes)
         m.submodules.arbiter = arbiter = MemoryArbiter(bus_bytes)
-        m.submodules.sdram = sdram = SdramController(self._chip, megahertz, bus_bytes, io_cycles=self._io_cycles)
+        rate = self._identity.memory_rate
+        sdram = SdramController(self._chip, megahertz * rate, bus_bytes, io_cycles=self._io_cycles)
+        attach_memory(m, sdram, arbiter.memory, bus_bytes, rate)
         wiring.connect(m, link.bus, port.host)
         wiring.connect(m, port.registers, core.s_axil)
         wiring.connect(m, port.memory, arbiter.host)
         wiring.connect(m, core.m_axi, arbiter.npu)
-        wiring.connect(m, arbiter.memory, sdram.bus)
         wiring.connect(m, sdram.pins, wiring.flipped(self.sdram))
         beat = Signal(25)
         m.d.sync += [

@@ -11,13 +11,14 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
+from npukit.fpga.double_rate import FAST, attach_memory, second_half
 from npukit.fpga.interconnect import MemoryArbiter
 from npukit.fpga.sdram import SdramController
 from npukit.hw.axi import INCREMENTING, SLAVE_ERROR, axi4_signature, axi_lite_signature, size_of
 from npukit.hw.core import Core
 from npukit.isa.config import NpuConfig
 from npukit.isa.instructions import ENGINES
-from npukit.isa.sdram import SdramChip
+from npukit.isa.sdram import SdramChip, SdramTimes
 
 __all__ = ["SdramTimedCore", "least_phase"]
 
@@ -26,24 +27,27 @@ _START = 2
 """Cycles from the address of a write to CONTROL to cycle 0."""
 
 
-def least_phase(chip: SdramChip, megahertz: float) -> int:
+def least_phase(times: SdramTimes, rate: int) -> int:
     """From here on in the refresh interval, all rows are closed if nothing is asked for."""
-    times = chip.times(megahertz)
-    return 2 * (times.row_cycle + times.refresh_cycle + times.precharge) + _START
+    return 2 * (times.row_cycle + times.refresh_cycle + times.precharge) + rate * _START
 
 
 class SdramTimedCore(wiring.Component):
     """The members of `npukit.hw.core.Core`.
 
     A register is written only in that cycle of the refresh interval which lets a program begin `phase` cycles into it:
-    all rows are closed then, `least_phase` says from when on. A beat that is not there in time is answered with an
-    error.
+    all rows are closed then, `least_phase` says from when on. At twice the rate both count the controller's cycles;
+    where the interval has an even number of them, no cycle of the core may begin so many of them into it. A beat that
+    is not there in time is answered with an error.
     """
 
-    def __init__(self, config: NpuConfig, chip: SdramChip, megahertz: float, *, io_cycles: int, phase: int) -> None:
+    def __init__(
+        self, config: NpuConfig, chip: SdramChip, megahertz: float, *, io_cycles: int, phase: int, rate: int = 1
+    ) -> None:
         chip = replace(chip, power_up=0.0)  # nobody waits for its supply
-        self._config, self._phase, self._interval = config, phase, chip.times(megahertz).refresh_interval
-        self._controller = SdramController(chip, megahertz, config.bus_bytes, io_cycles=io_cycles)
+        self._config, self._phase, self._rate = config, phase, rate
+        self._interval = chip.times(megahertz * rate).refresh_interval
+        self._controller = SdramController(chip, megahertz * rate, config.bus_bytes, io_cycles=io_cycles)
         count = len(ENGINES)
         super().__init__(
             {
@@ -61,8 +65,7 @@ class SdramTimedCore(wiring.Component):
         size = self._config.bus_bytes
         m.submodules.core = core = Core(self._config)
         m.submodules.arbiter = arbiter = MemoryArbiter(size)
-        m.submodules.sdram = sdram = self._controller
-        wiring.connect(m, arbiter.memory, sdram.bus)
+        attach_memory(m, self._controller, arbiter.memory, size, self._rate)
         m.d.comb += self.irq.eq(core.irq)
         for name in ("queue", "issue", "start", "end", "running", "done"):
             m.d.comb += getattr(self, f"trace_{name}").eq(getattr(core, f"trace_{name}"))
@@ -72,13 +75,18 @@ class SdramTimedCore(wiring.Component):
 
     def _registers(self, m: Module, core: Core) -> None:
         since = Signal(range(self._interval + 1), init=self._interval)
-        """Cycles since a refresh became due."""
+        """The controller's cycles since a refresh became due."""
+        domain = m.d.sync if self._rate == 1 else m.d[FAST]
         with m.If(self._controller.refresh_due):
-            m.d.sync += since.eq(0)
+            domain += since.eq(0)
         with m.Elif(since != self._interval):
-            m.d.sync += since.eq(since + 1)
+            domain += since.eq(since + 1)
         now = Signal()
-        m.d.comb += now.eq(since == self._phase - _START)
+        in_time = since == self._phase - self._rate * _START
+        if self._rate == 1:
+            m.d.comb += now.eq(in_time)
+        else:  # what counts is the first half of a cycle, and it is seen at its end
+            domain += now.eq(in_time & ~second_half(m))
         outer, inner = self.s_axil, core.s_axil
         for name, member in inner.signature.members.items():
             mine, other = getattr(inner, name), getattr(outer, name)

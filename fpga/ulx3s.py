@@ -21,7 +21,9 @@ ULX3S = Board(
     oscillator_pin="clk25",
     megahertz=60.0,
     bf16_megahertz=40.0,
+    large_megahertz=50.0,
+    memory_rate=2,
     leds=8,
     loader="ulx3s",
-    seeds={"ulx3s-int8-8x8": 4, "ulx3s-int8-4x4": 1, "ulx3s-bf16-4x4": 1},
+    seeds={"ulx3s-int8-16x16": 1, "ulx3s-int8-8x8": 4, "ulx3s-int8-4x4": 1, "ulx3s-bf16-4x4": 1},
 )

@@ -238,7 +238,8 @@ _SMALL = {
     "acc_banks": 2, "par_depth": 256, "vector_lanes": 1, "fma_lanes": 1, "fma_fixed": 0, "transpose": 0,
     "softmax_cycles": 0, "normalize_cycles": 0,
 }  # fmt: skip
-"""On a board of 84 000 LUTs whose memory gives two bytes a cycle; `docs/silicon.md` says what each choice costs."""
+"""On a board of 84 000 LUTs whose memory gives two or four bytes a cycle; `docs/silicon.md` says what each choice
+costs."""
 
 PRESETS: dict[str, NpuConfig] = {
     "int8-4x4": _4X4,
@@ -248,6 +249,9 @@ PRESETS: dict[str, NpuConfig] = {
     "bf16-4x4": replace(_4X4, dtype="bf16"),
     "bf16-8x8": replace(_8X8, dtype="bf16"),
     "bf16-16x16": replace(_BASE, dtype="bf16"),
+    "ulx3s-int8-16x16": replace(
+        _BASE, **(_SMALL | {"act_depth": 1024, "wgt_depth": 2048, "acc_depth": 512, "vector_lanes": 4})
+    ),
     "ulx3s-int8-8x8": replace(_8X8, **_SMALL),
     "ulx3s-int8-4x4": replace(_4X4, **_SMALL),
     "ulx3s-bf16-4x4": replace(_4X4, **_SMALL, dtype="bf16", vector_taps=1),

@@ -50,7 +50,7 @@ DIGEST_POLYNOMIAL, DIGEST_BITS = 0xC96C5795D7870F42, 64
 CRC_RESIDUE = 0xDEBB20E3
 """What the CRC's register holds behind a content that is whole."""
 CRC_BYTES = 4
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_WORDS = 256
 """Words of 32 bits that a frame carries at most."""
 ROOM = 2
@@ -144,7 +144,7 @@ class Answer:
 
 _MAGIC = 0x4C55504E  # "NPUL"
 _NAME_BYTES = 16
-IDENTITY_WORDS = 8 + _NAME_BYTES // 4
+IDENTITY_WORDS = 9 + _NAME_BYTES // 4
 """Words of the answer to IDENTIFY."""
 
 
@@ -154,6 +154,8 @@ class Identity:
 
     board: its name, of which 16 bytes are kept. config_hash: of the accelerator's configuration. isa_version: of its
     instruction set. hertz: of its clock. memory_bytes: from address 0. divisor: cycles of a bit on the line.
+    memory_rate: cycles of its memory in one of its clock. Of another version of the protocol,
+    `protocol` alone is known.
     """
 
     board: str
@@ -162,6 +164,7 @@ class Identity:
     hertz: int
     memory_bytes: int
     divisor: int
+    memory_rate: int = 1
     protocol: int = PROTOCOL_VERSION
 
     def to_words(self) -> tuple[int, ...]:
@@ -169,16 +172,19 @@ class Identity:
         name = self.board.encode("ascii", "replace")[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")
         low, high = self.config_hash & 0xFFFFFFFF, self.config_hash >> 32
         numbers = (_MAGIC, self.protocol, low, high, self.isa_version, self.hertz, self.memory_bytes, self.divisor)
-        return numbers + struct.unpack(f"<{_NAME_BYTES // 4}I", name)
+        return (*numbers, self.memory_rate, *struct.unpack(f"<{_NAME_BYTES // 4}I", name))
 
     @classmethod
     def of(cls, data: bytes) -> Self | None:
         """From an answer's words, or None where it is none of this kit's boards."""
-        if len(data) != 4 * IDENTITY_WORDS:
+        if len(data) < 8 or struct.unpack_from("<I", data)[0] != _MAGIC:
             return None
-        magic, protocol, low, high, isa, hertz, memory, divisor = struct.unpack_from("<8I", data)
+        protocol = struct.unpack_from("<I", data, 4)[0]
+        if len(data) != 4 * IDENTITY_WORDS:
+            return cls("", 0, 0, 0, 0, 0, 0, protocol) if protocol != PROTOCOL_VERSION else None
+        low, high, isa, hertz, memory, divisor, rate = struct.unpack_from("<7I", data, 8)
         name = data[-_NAME_BYTES:].rstrip(b"\0").decode("ascii", "replace")
-        return cls(name, low | high << 32, isa, hertz, memory, divisor, protocol) if magic == _MAGIC else None
+        return cls(name, low | high << 32, isa, hertz, memory, divisor, rate, protocol)
 
 
 def baud_of(megahertz: float) -> int:

@@ -61,4 +61,4 @@ def board_behind(text: str) -> BoardOnLine | None:
     link, identity = identify(*line_of(address))
     link.close()
     config = next((one for one in PRESETS.values() if one.hash == identity.config_hash), None)
-    return BoardOnLine(config, SdramDram(megahertz=identity.hertz / 1e6))
+    return BoardOnLine(config, SdramDram(megahertz=identity.hertz / 1e6, rate=identity.memory_rate))

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from npukit.isa.config import NpuConfig
-from npukit.isa.sdram import SdramChip
+from npukit.isa.sdram import SdramChip, SdramTimes
 from npukit.isa.timing import READ_OUTSTANDING, WRITE_OUTSTANDING
 
 __all__ = ["BANK_BITS", "AnyDram", "DramModel", "SdramDram", "dram_json"]
@@ -94,17 +94,22 @@ class SdramDram:
 
     chip: SdramChip = field(default_factory=SdramChip)
     megahertz: float = 40.0
-    """Of the controller, which is the accelerator's."""
+    """Of the accelerator."""
+    rate: int = 1
+    """Cycles of the controller and of the chip in one of the accelerator: 1, or 2."""
     io_cycles: int = 2
     """Registers between the controller and the chip, there and back."""
     phase: int | None = None
-    """Cycles of the refresh interval that are over when the program starts; by default 64, or half of a shorter one."""
+    """The controller's cycles of the refresh interval that are over when the program starts; by default 64, or half of
+    a shorter one."""
     program: int = 0
     base: int = 0
     """Byte addresses of the program and of its data."""
 
     def __post_init__(self) -> None:
-        times = self.chip.times(self.megahertz)
+        if self.rate not in (1, 2):
+            raise ValueError(f"the SDRAM's rate must be 1 or 2, not {self.rate!r}")
+        times = self.times
         interval = times.refresh_interval
         # as much as a refresh and a new row take, several times over; else nothing but refreshes would happen
         if interval < 4 * (times.precharge + times.refresh_cycle + times.row_cycle) + _BEAT:
@@ -121,6 +126,11 @@ class SdramDram:
         if self.chip.bank_bits > BANK_BITS:
             raise ValueError(f"an SDRAM has up to {1 << BANK_BITS} banks, not {1 << self.chip.bank_bits}")
 
+    @property
+    def times(self) -> SdramTimes:
+        """The chip's, in its own cycles."""
+        return self.chip.times(self.megahertz * self.rate)
+
     def check(self, config: NpuConfig) -> None:
         """
         Raises:
@@ -131,7 +141,7 @@ class SdramDram:
 
     def bytes_per_cycle(self, config: NpuConfig) -> float:
         """Of the chip's data pins, at most."""
-        return 2.0
+        return 2.0 * self.rate
 
     def traffic(self, read: int, written: int) -> int:
         """Bytes over the chip's data pins."""
@@ -144,17 +154,19 @@ class SdramDram:
 
     def run_cycles(self, config: NpuConfig, size: int, write: bool) -> float:
         """Estimate of the cycles for bytes that follow each other, one run of many, with its share of refreshes."""
-        times, words = self.chip.times(self.megahertz), config.bus_bytes // 2
+        times, words = self.times, config.bus_bytes // 2
         beats = -(-size // config.bus_bytes)
         bursts = -(-beats // config.max_burst)
         row = times.precharge + times.activate_to_column
         cycles = beats * words + bursts + row * (beats * words / (1 << self.chip.column_bits) + _OTHER_ROW)
-        return cycles * (1 + (times.refresh_cycle + row) / times.refresh_interval)
+        # a beat crosses to the accelerator's clock in each of its cycles at most
+        return max(beats, cycles * (1 + (times.refresh_cycle + row) / times.refresh_interval) / self.rate)
 
     def answer_cycles(self, config: NpuConfig) -> float:
         """Estimate of the cycles from an address to its first beat."""
-        times = self.chip.times(self.megahertz)
-        return times.activate_to_column + times.cas_latency + self.io_cycles + config.bus_bytes // 2 + 2
+        times = self.times
+        cycles = times.activate_to_column + times.cas_latency + self.io_cycles + config.bus_bytes // 2 + 2
+        return cycles / self.rate
 
     def response_cycles(self, config: NpuConfig) -> float:
         """Estimate of the cycles from the last beat of a write to its response."""

@@ -219,10 +219,11 @@ def _sdram(config: NpuConfig, dram: AnyDram) -> dict[str, int]:
     """The controller's parameters, as `npukit.fpga.sdram` derives them; none for the reference DRAM."""
     if not isinstance(dram, SdramDram):
         return {}
-    times, words = dram.chip.times(dram.megahertz), config.bus_bytes // 2
+    times, words = dram.times, config.bus_bytes // 2
     assert dram.phase is not None
     return {
         "present": 1,
+        "rate": dram.rate,
         "first_beat": times.cas_latency + dram.io_cycles + words + 1,
         "column_wait": words - 1,
         "activate_wait": max(times.activate_to_column, times.bank_to_bank) - 1,

@@ -31,7 +31,7 @@ class Digits:
 
     def __init__(self, made: Made) -> None:
         self.model = onnx.load_from_string(zoo.load("digits", "fp32" if made.config.activation.floating else "int8"))
-        self.dram = SdramDram(megahertz=made.board.megahertz)
+        self.dram = SdramDram(megahertz=made.board.megahertz, rate=made.board.memory_rate)
         self.simulated = Session(self.model, made.config, dram=self.dram)
         self.images, _, _ = zoo.digits_heldout()
 

@@ -2,7 +2,8 @@
 //
 // The design is the bitstream's own, with models of the cells that it instantiates (npukit/fpga/cell_models.py). Its
 // oscillator runs at four times the system's clock, so a cycle is four of its periods: the system's clock rises in the
-// first, the chip's, a quarter of a period later, in the second.
+// first, the chip's, a quarter of a period later, in the second; a chip's of twice the rate in the middle of the first
+// and of the third.
 
 #include <cstdint>
 #include <deque>
@@ -58,13 +59,13 @@ private:
     static constexpr int64_t kQuietBits = 64;
 
     void period() {
-        top_->oscillator = 1;
-        top_->eval();
-        const bool clock = top_->sdram_clk;
-        if (clock && !chip_clock_) step_chip();
-        chip_clock_ = clock;
-        top_->oscillator = 0;
-        top_->eval();
+        for (int half : {1, 0}) {
+            top_->oscillator = half;
+            top_->eval();
+            const bool clock = top_->sdram_clk;
+            if (clock && !chip_clock_) step_chip();
+            chip_clock_ = clock;
+        }
     }
 
     void cycle() {

@@ -113,7 +113,7 @@ class BoardModel:
     def __init__(self, board: Board, config: NpuConfig, library: ctypes.CDLL, divisor: int | None = None) -> None:
         self._library = library
         self.memory = np.zeros(board.sdram.bytes // 2, np.uint16)
-        times = SdramTimesOfChip.of(board.sdram, board.megahertz)
+        times = SdramTimesOfChip.of(board.sdram, board.megahertz * board.memory_rate)
         line = divisor or divisor_of(board.megahertz, board.rate)
         self._handle = library.board_create(ctypes.byref(times), self.memory.ctypes.data, line)
         self._room = ctypes.create_string_buffer(1 << 16)

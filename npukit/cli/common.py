@@ -227,7 +227,12 @@ def add_dram(parser: argparse.ArgumentParser) -> None:
         "--dram-latency", type=int, metavar="N",
         help="reference: cycles from an address to its data (default: 100)",
     )  # fmt: skip
-    group.add_argument("--dram-megahertz", type=float, metavar="M", help="sdram: its clock (default: the board's)")
+    group.add_argument(
+        "--dram-megahertz",
+        type=float,
+        metavar="M",
+        help="sdram: the accelerator's clock, of which the memory's is a multiple (default: the board's)",
+    )
 
 
 def add_clock(parser: argparse.ArgumentParser) -> None:
@@ -296,7 +301,7 @@ def sdram_of(config: NpuConfig, megahertz: float | None) -> SdramDram:
     board = (board_with(config) or next(iter(BOARDS.values()))).clocked_for(config)
     clock = board.megahertz if megahertz is None else megahertz
     try:
-        dram = SdramDram(chip=board.sdram, megahertz=clock, io_cycles=board.io_cycles)
+        dram = SdramDram(chip=board.sdram, megahertz=clock, rate=board.memory_rate, io_cycles=board.io_cycles)
         dram.check(config)
     except ValueError as error:
         raise UsageError(f"--dram sdram: {error}") from None

@@ -27,11 +27,13 @@ class SdramRtlDevice(RtlDevice):
         with needs("rtl", "the hardware"):
             from npukit.fpga.timed import SdramTimedCore, least_phase
 
-        least = least_phase(dram.chip, dram.megahertz)
+        least = least_phase(dram.times, dram.rate)
         assert dram.phase is not None
         if dram.phase < least:
             raise ValueError(f"in hardware the refresh phase must be at least {least}, not {dram.phase}")
-        core = SdramTimedCore(config, dram.chip, dram.megahertz, io_cycles=dram.io_cycles, phase=dram.phase)
+        core = SdramTimedCore(
+            config, dram.chip, dram.megahertz, io_cycles=dram.io_cycles, phase=dram.phase, rate=dram.rate
+        )
         self._behind = dram
         super().__init__(config, _FAST, verilog=component_verilog(core, MODULE), **options)
 

@@ -55,6 +55,11 @@ def _read_address(machine, program):
 def cycle(machine, program):
     """What it accepts, answers and takes in this cycle."""
     clock, sdram, controller, sending = machine.clock, machine.sdram, machine.controller, machine.sending
+    # what crosses to the accelerator's clock or from it does so in the last of the controller's cycles
+    nothing = np.int64(0)
+    for part in range(sdram.rate - 1):
+        step(machine, False, nothing, nothing, False, nothing, nothing, False, False)
+        _see(machine, program, part)
     popped = _read(machine, program)
     # the address of STORE's next burst comes behind the last one's data
     idle = sending.left == 0
@@ -69,32 +74,36 @@ def cycle(machine, program):
     read_beat, read_beats = _read_address(machine, program)
 
     step(machine, reading, read_beat, read_beats - 1, writing, write_beat, write_beats - 1, popped, pushed)
-
-    if controller.read_goes:
-        machine.beat_from[machine.reads.beats_asked % RING] = clock.now + sdram.first_beat
-        machine.reads.beats_asked += 1
     if controller.write_accepted:
         store.send_address(machine, program)
-    if controller.write_goes and controller.last and sending.last:
-        # the burst that goes is the one that was sent last: none is accepted before it is done
-        store.end(machine, program, sending.instruction, clock.now + 1, program[sending.instruction].dram_wait)
+    _see(machine, program, sdram.rate - 1)
     if controller.read_accepted:
         accept_read(machine, program)
-    if (
-        controller.write_accepted
-        or controller.read_goes
-        or controller.write_goes
-        or controller.ticks
-        or popped
-        or pushed
-    ):
+    if controller.write_accepted or popped or pushed:
+        clock.changed = True
+
+
+@njit_part
+def _see(machine, program, part):
+    """What the controller did in that one of its cycles within the accelerator's cycle."""
+    clock, sdram, controller, sending = machine.clock, machine.sdram, machine.controller, machine.sending
+    if controller.read_goes:
+        # the first of the accelerator's cycles whose last part is not before the beat is there
+        after = (part + sdram.first_beat) // sdram.rate
+        machine.beat_from[machine.reads.beats_asked % RING] = clock.now + after
+        machine.reads.beats_asked += 1
+    if controller.write_goes and controller.last and sending.last:
+        # the burst that goes is the one that was sent last: none is accepted before it is done
+        end = clock.now + (part + 1) // sdram.rate
+        store.end(machine, program, sending.instruction, end, program[sending.instruction].dram_wait)
+    if controller.read_goes or controller.write_goes or controller.ticks:
         clock.changed = True
 
 
 @njit_part
 def skip(machine, cycle):
     """The cycle to go on in: that one, or an earlier one in which the refresh interval ends, as it runs on."""
-    controller, after = machine.controller, machine.clock.now + 1
-    cycle = min(cycle, after + controller.interval)
-    controller.interval -= cycle - after
+    controller, after, rate = machine.controller, machine.clock.now + 1, machine.sdram.rate
+    cycle = min(cycle, after + controller.interval // rate)
+    controller.interval -= (cycle - after) * rate
     return cycle

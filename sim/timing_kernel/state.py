@@ -116,10 +116,13 @@ class Parameters:
 
 
 class Sdram:
-    """Of an SDRAM and its controller, in cycles and bits; `_wait`: what a command leaves to wait for."""
+    """Of an SDRAM and its controller, in the controller's cycles and in bits; `_wait`: what a command leaves to wait
+    for."""
 
     present: bool
     """Whether the memory is an SDRAM; else the reference DRAM."""
+    rate: int
+    """Cycles of the controller in one of the accelerator."""
     first_beat: int
     """Cycles from a read's command to the one in which its beat can be taken."""
     column_wait: int

@@ -38,7 +38,7 @@ def model() -> onnx.ModelProto:
 @pytest.fixture(scope="module")
 def simulated(made: Made, model: onnx.ModelProto) -> Session:
     """The same on the simulator, with the board's memory."""
-    return Session(model, made.config, dram=SdramDram(megahertz=made.board.megahertz))
+    return Session(model, made.config, dram=SdramDram(megahertz=made.board.megahertz, rate=made.board.memory_rate))
 
 
 def run_digits(simulated: Session, model: onnx.ModelProto, device: SerialDevice, images) -> None:

@@ -26,11 +26,12 @@ def test_boards(npukit) -> None:
     assert result.code == 0 and "ulx3s: Radiona ULX3S 85F" in result.out
     board, other = npukit("boards", "--json").json["boards"]
     assert other["name"] == "icepi-zero" and "icepi-zero: Icepi Zero" in result.out
-    assert board["presets"] == ["ulx3s-int8-8x8", "ulx3s-int8-4x4", "ulx3s-bf16-4x4"]
+    assert board["presets"] == ["ulx3s-int8-16x16", "ulx3s-int8-8x8", "ulx3s-int8-4x4", "ulx3s-bf16-4x4"]
     assert all(board_of(name, PRESETS[name]).name == "ulx3s" for name in board["presets"])
     assert board_of("mine.toml", PRESETS["int8-4x4"], "ulx3s").name == "ulx3s"
     clocks = [board_of(name, PRESETS[name]).megahertz for name in board["presets"]]
-    assert clocks == [board["megahertz"], board["megahertz"], BOARDS["ulx3s"].bf16_megahertz]
+    usual, large, floating = board["megahertz"], BOARDS["ulx3s"].large_megahertz, BOARDS["ulx3s"].bf16_megahertz
+    assert clocks == [large, usual, usual, floating] and large < usual
 
 
 def test_bad_input(npukit, tmp_path: Path) -> None:
@@ -67,7 +68,17 @@ def test_pll(wanted: float) -> None:
     assert 400 <= found.megahertz * found.output <= 800 and 25 / found.input >= 3.125
     values = found.parameters(90)
     eighths = 8 * (values["p_CLKOS_CPHASE"] - values["p_CLKOP_CPHASE"]) + values["p_CLKOS_FPHASE"]
-    assert eighths == 8 * found.output // 4
+    assert eighths == 8 * found.output // 4 and "p_CLKOS2_DIV" not in values
+    if found.output % 2:
+        with pytest.raises(ValueError, match="and not twice as much"):
+            found.parameters(90, double=True)
+        return
+    values = found.parameters(90, shifted_rate=2, double=True)
+    half = found.output // 2
+    assert values["p_CLKOS2_DIV"] == values["p_CLKOS_DIV"] == half and values["p_CLKOP_DIV"] == found.output
+    # no phase is the divider less one
+    assert (values["p_CLKOS2_CPHASE"], values["p_CLKOS2_FPHASE"]) == (half - 1, 0)
+    assert 8 * (values["p_CLKOS_CPHASE"] - (half - 1)) + values["p_CLKOS_FPHASE"] == 8 * half // 4
 
 
 def test_every_pin_has_its_place() -> None:

@@ -3,6 +3,7 @@
 from amaranth import Module
 from amaranth.lib import wiring
 from npukit.fpga.boards import Board
+from npukit.fpga.double_rate import attach_memory
 from npukit.fpga.interconnect import HostPort
 from npukit.fpga.link import HostLink
 from npukit.fpga.sdram import SdramController
@@ -22,12 +23,13 @@ class HostMemory(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         board = self._board
-        identity = Identity(board.name, 0, 0, round(board.megahertz * 1e6), board.sdram.bytes, 20)
+        identity = Identity(board.name, 0, 0, round(board.megahertz * 1e6), board.sdram.bytes, 20, board.memory_rate)
         m.submodules.link = link = HostLink(identity)
         m.submodules.port = port = HostPort(4)
-        m.submodules.sdram = sdram = SdramController(board.sdram, board.megahertz, 4, io_cycles=board.io_cycles)
+        clock, rate = board.megahertz, board.memory_rate
+        sdram = SdramController(board.sdram, clock * rate, 4, io_cycles=board.io_cycles)
         wiring.connect(m, link.bus, port.host)
-        wiring.connect(m, port.memory, sdram.bus)
+        attach_memory(m, sdram, port.memory, 4, rate)
         wiring.connect(m, sdram.pins, wiring.flipped(self.sdram))
         m.d.comb += [link.rx.eq(self.rx), self.tx.eq(link.tx), self.leds.eq(~self.rx)]
         return m
