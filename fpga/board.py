@@ -51,7 +51,6 @@ class Board:
         memory_rate: cycles of the SDRAM in one of that clock: 1, or 2.
         leds: how many there are; `npukit.fpga.system` has what they show.
         baud: of the serial line; None: the fastest that the clock gives.
-        io_cycles: of registers in the pins' cells to the SDRAM, there and back.
         sdram: the memory chip.
         seeds: of the placement, by preset, with which it is seen to route and to reach that clock.
         loader: the board's name for openFPGALoader.
@@ -72,7 +71,6 @@ class Board:
     loader: str
     baud: int | None = None
     memory_rate: int = 1
-    io_cycles: int = 2
     sdram: SdramChip = field(default_factory=SdramChip)
     seeds: Mapping[str, int] = field(default_factory=dict)
     top: str = "npukit.fpga.ecp5_board:constrained"
@@ -82,6 +80,12 @@ class Board:
         if config.activation.floating:
             return replace(self, megahertz=self.bf16_megahertz)
         return replace(self, megahertz=self.large_megahertz) if config.array_macs > _MANY_MACS else self
+
+    @property
+    def io_cycles(self) -> int:
+        """Of the memory's clock, to the SDRAM and back: two registers in the pins' cells, and one more on the way where
+        that clock is so fast that a word comes too late for the next edge."""
+        return 1 + self.memory_rate
 
     @property
     def rate(self) -> int:

@@ -279,7 +279,8 @@ module EHXPLLL(input CLKI, CLKFB, RST, STDBY, PHASESEL0, PHASESEL1, PHASEDIR, PH
     CLKOP = 0;
     CLKOS = 0;
     CLKOS2 = 0;
-    if (FEEDBK_PATH != "CLKOP" || CLKOP_DIV != CLKOS_DIV && !SHIFTED_TWICE || EIGHTHS != 2 * CLKOS_DIV
+    if (FEEDBK_PATH != "CLKOP" || CLKOP_DIV != CLKOS_DIV && !SHIFTED_TWICE
+      || EIGHTHS != (SHIFTED_TWICE ? 4 : 2) * CLKOS_DIV
       || CLKOP_CPHASE != CLKOP_DIV - 1 || CLKOP_FPHASE != 0
       || CLKOS2_ENABLE == "ENABLED" && !TWICE) begin
       $display("EHXPLLL: a mode that is not modelled"); $finish;
@@ -288,14 +289,10 @@ module EHXPLLL(input CLKI, CLKFB, RST, STDBY, PHASESEL0, PHASESEL1, PHASEDIR, PH
   always @(posedge CLKI) begin
     quarter <= quarter + 1;
     CLKOP <= !quarter[1];
+    CLKOS <= SHIFTED_TWICE ? quarter[0] : quarter[1] ^ quarter[0];
     CLKOS2 <= CLKOS2_ENABLE == "ENABLED" && !quarter[0];
     if (quarter == 3 && !LOCK) locking <= locking + 1;
   end
-  // a quarter of its period after CLKOP, or after CLKOS2
-  generate
-    if (SHIFTED_TWICE) always @(negedge CLKI) CLKOS <= quarter[0];
-    else always @(posedge CLKI) CLKOS <= quarter[1] ^ quarter[0];
-  endgenerate
 endmodule
 """
 

@@ -20,7 +20,9 @@ __all__ = ["ConstrainedDesign", "SdramBoardTop", "constrained"]
 
 
 class SdramBoardTop(Elaboratable):
-    """The system with its clocks; the SDRAM gets one a quarter of a period after its controller's."""
+    """The system with its clocks. The SDRAM gets one a quarter of a period after its controller's; at twice the rate
+    half a period, so that commands are as far from either of its edges, and its words are there before the
+    controller's second edge after them."""
 
     def __init__(self, board: Board, system: wiring.Component) -> None:
         self._board = board
@@ -59,7 +61,7 @@ class SdramBoardTop(Elaboratable):
             platform.add_clock_constraint(fast, 2 * board.megahertz * 1e6)
         m.submodules.pll = Instance(
             "EHXPLLL",
-            **pll.parameters(shifted_by=90, shifted_rate=board.memory_rate, double=double),
+            **pll.parameters(shifted_by=90 * board.memory_rate, shifted_rate=board.memory_rate, double=double),
             **outputs,
             i_CLKI=oscillator.i,
             i_CLKFB=clock,

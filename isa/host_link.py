@@ -155,7 +155,8 @@ class Identity:
     board: its name, of which 16 bytes are kept. config_hash: of the accelerator's configuration. isa_version: of its
     instruction set. hertz: of its clock. memory_bytes: from address 0. divisor: cycles of a bit on the line.
     memory_rate: cycles of its memory in one of its clock. Of another version of the protocol,
-    `protocol` alone is known.
+    the name and
+    `protocol` alone are known.
     """
 
     board: str
@@ -180,10 +181,10 @@ class Identity:
         if len(data) < 8 or struct.unpack_from("<I", data)[0] != _MAGIC:
             return None
         protocol = struct.unpack_from("<I", data, 4)[0]
-        if len(data) != 4 * IDENTITY_WORDS:
-            return cls("", 0, 0, 0, 0, 0, 0, protocol) if protocol != PROTOCOL_VERSION else None
-        low, high, isa, hertz, memory, divisor, rate = struct.unpack_from("<7I", data, 8)
         name = data[-_NAME_BYTES:].rstrip(b"\0").decode("ascii", "replace")
+        if len(data) != 4 * IDENTITY_WORDS:
+            return cls(name, 0, 0, 0, 0, 0, 0, protocol) if protocol != PROTOCOL_VERSION else None
+        low, high, isa, hertz, memory, divisor, rate = struct.unpack_from("<7I", data, 8)
         return cls(name, low | high << 32, isa, hertz, memory, divisor, rate, protocol)
 
 

@@ -97,8 +97,9 @@ class SdramDram:
     """Of the accelerator."""
     rate: int = 1
     """Cycles of the controller and of the chip in one of the accelerator: 1, or 2."""
-    io_cycles: int = 2
-    """Registers between the controller and the chip, there and back."""
+    io_cycles: int | None = None
+    """The controller's cycles to the chip and back: by default two registers in the pins, and at twice the rate one
+    more, because a word is on its way for longer than a cycle."""
     phase: int | None = None
     """The controller's cycles of the refresh interval that are over when the program starts; by default 64, or half of
     a shorter one."""
@@ -109,6 +110,8 @@ class SdramDram:
     def __post_init__(self) -> None:
         if self.rate not in (1, 2):
             raise ValueError(f"the SDRAM's rate must be 1 or 2, not {self.rate!r}")
+        if self.io_cycles is None:
+            object.__setattr__(self, "io_cycles", 1 + self.rate)
         times = self.times
         interval = times.refresh_interval
         # as much as a refresh and a new row take, several times over; else nothing but refreshes would happen
@@ -165,6 +168,7 @@ class SdramDram:
     def answer_cycles(self, config: NpuConfig) -> float:
         """Estimate of the cycles from an address to its first beat."""
         times = self.times
+        assert self.io_cycles is not None
         cycles = times.activate_to_column + times.cas_latency + self.io_cycles + config.bus_bytes // 2 + 2
         return cycles / self.rate
 

@@ -220,7 +220,7 @@ def _sdram(config: NpuConfig, dram: AnyDram) -> dict[str, int]:
     if not isinstance(dram, SdramDram):
         return {}
     times, words = dram.times, config.bus_bytes // 2
-    assert dram.phase is not None
+    assert dram.phase is not None and dram.io_cycles is not None
     return {
         "present": 1,
         "rate": dram.rate,

@@ -2,8 +2,8 @@
 //
 // The design is the bitstream's own, with models of the cells that it instantiates (npukit/fpga/cell_models.py). Its
 // oscillator runs at four times the system's clock, so a cycle is four of its periods: the system's clock rises in the
-// first, the chip's, a quarter of a period later, in the second; a chip's of twice the rate in the middle of the first
-// and of the third.
+// first, the chip's, a quarter of a period later, in the second. A chip's of twice the rate rises in the second and in
+// the fourth, and what it sends is on its way for a cycle more.
 
 #include <cstdint>
 #include <deque>
@@ -20,8 +20,8 @@ namespace {
 
 class Board {
 public:
-    Board(const SdramTimes& times, uint16_t* memory, int divisor)
-        : context_(new VerilatedContext), top_(new Vboard(context_.get(), "top")), chip_(times, memory), divisor_(divisor) {
+    Board(const SdramTimes& times, uint16_t* memory, int divisor, bool late)
+        : context_(new VerilatedContext), top_(new Vboard(context_.get(), "top")), chip_(times, memory), divisor_(divisor), late_(late) {
         top_->oscillator = 0;
         top_->rx = 1;
         top_->sdram_dq = 0;
@@ -59,13 +59,13 @@ private:
     static constexpr int64_t kQuietBits = 64;
 
     void period() {
-        for (int half : {1, 0}) {
-            top_->oscillator = half;
-            top_->eval();
-            const bool clock = top_->sdram_clk;
-            if (clock && !chip_clock_) step_chip();
-            chip_clock_ = clock;
-        }
+        top_->oscillator = 1;
+        top_->eval();
+        const bool clock = top_->sdram_clk;
+        if (clock && !chip_clock_) step_chip();
+        chip_clock_ = clock;
+        top_->oscillator = 0;
+        top_->eval();
     }
 
     void cycle() {
@@ -91,7 +91,9 @@ private:
         pins.driven = top_->sdram_dq__en != 0;
         pins.dq = top_->sdram_dq__out;
         uint16_t word = 0;
-        top_->sdram_dq = chip_.step(pins, &word) ? word : 0;
+        if (!chip_.step(pins, &word)) word = 0;
+        top_->sdram_dq = late_ ? on_its_way_ : word;
+        on_its_way_ = word;
     }
 
     // The host's transmitter: a start bit, eight of data, a stop bit.
@@ -133,6 +135,8 @@ private:
     std::unique_ptr<Vboard> top_;
     SdramChip chip_;
     const int divisor_;  // cycles of a bit
+    bool late_;  // whether a word is on its way for a cycle of the chip
+    uint16_t on_its_way_ = 0;
     bool chip_clock_ = false;
     int64_t cycles_ = 0, quiet_ = 0;
     std::deque<uint8_t> to_board_, from_board_;
@@ -142,8 +146,8 @@ private:
 
 }  // namespace
 
-BOARD_API Board* board_create(const SdramTimes* times, uint16_t* memory, int divisor) {
-    return new Board(*times, memory, divisor);
+BOARD_API Board* board_create(const SdramTimes* times, uint16_t* memory, int divisor, int late) {
+    return new Board(*times, memory, divisor, late);
 }
 BOARD_API void board_destroy(Board* board) { delete board; }
 BOARD_API void board_send(Board* board, const uint8_t* bytes, int64_t count) { board->send(bytes, count); }

@@ -78,7 +78,7 @@ def load_library(board: Board, config: NpuConfig, progress: Callable[[str], None
         raise ToolError(f"the model of {what} cannot be loaded: {error}") from None
     handle, integer, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
     signatures: dict[str, tuple[type | None, list]] = {
-        "board_create": (handle, [ctypes.POINTER(SdramTimesOfChip), handle, integer]),
+        "board_create": (handle, [ctypes.POINTER(SdramTimesOfChip), handle, integer, integer]),
         "board_destroy": (None, [handle]),
         "board_send": (None, [handle, ctypes.c_char_p, long]),
         "board_receive": (long, [handle, ctypes.c_char_p, long]),
@@ -115,7 +115,8 @@ class BoardModel:
         self.memory = np.zeros(board.sdram.bytes // 2, np.uint16)
         times = SdramTimesOfChip.of(board.sdram, board.megahertz * board.memory_rate)
         line = divisor or divisor_of(board.megahertz, board.rate)
-        self._handle = library.board_create(ctypes.byref(times), self.memory.ctypes.data, line)
+        late = int(board.memory_rate > 1)
+        self._handle = library.board_create(ctypes.byref(times), self.memory.ctypes.data, line, late)
         self._room = ctypes.create_string_buffer(1 << 16)
 
     def close(self) -> None:

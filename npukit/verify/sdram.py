@@ -28,7 +28,7 @@ class SdramRtlDevice(RtlDevice):
             from npukit.fpga.timed import SdramTimedCore, least_phase
 
         least = least_phase(dram.times, dram.rate)
-        assert dram.phase is not None
+        assert dram.phase is not None and dram.io_cycles is not None
         if dram.phase < least:
             raise ValueError(f"in hardware the refresh phase must be at least {least}, not {dram.phase}")
         core = SdramTimedCore(

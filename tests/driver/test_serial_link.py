@@ -147,7 +147,12 @@ def test_a_line_that_damages_bytes_is_not_filled_with_repetitions(
 def test_who_else_may_answer(port: ModelPort, clock: Clock) -> None:
     """Another version of the protocol, or something else that speaks in frames, is told at once."""
     newer = Identity("a model", 0, 2, 1, 1 << 25, 20, protocol=3)
-    for words, message in ((newer.to_words(), "speaks version 2"), (range(12), "is no board of npukit")):
+    of_version_1 = (newer.to_words()[0], 1, *newer.to_words()[2:8], *newer.to_words()[9:])
+    for words, message in (
+        (newer.to_words(), "the board a model on the line speaks version 3"),
+        (of_version_1, "the board a model on the line speaks version 1"),
+        (range(12), "is no board of npukit"),
+    ):
         begin = clock.now
         port.model.identity = tuple(words)
         with pytest.raises(LinkError, match=message) as raised:
