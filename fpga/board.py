@@ -48,7 +48,7 @@ class Board:
         oscillator: MHz; oscillator_pin: the platform's resource.
         megahertz: of the system's clock; bf16_megahertz: with arrays of bf16, whose adders are slower; large_megahertz:
             with arrays of more than 128 elements.
-        memory_rate: cycles of the SDRAM in one of that clock: 1, or 2.
+        memory_rate: cycles of the SDRAM in one of that clock: 1, or 2; large_memory_rate: with such arrays.
         leds: how many there are; `npukit.fpga.system` has what they show.
         baud: of the serial line; None: the fastest that the clock gives.
         sdram: the memory chip.
@@ -71,15 +71,18 @@ class Board:
     loader: str
     baud: int | None = None
     memory_rate: int = 1
+    large_memory_rate: int = 1
     sdram: SdramChip = field(default_factory=SdramChip)
     seeds: Mapping[str, int] = field(default_factory=dict)
     top: str = "npukit.fpga.ecp5_board:constrained"
 
     def clocked_for(self, config: NpuConfig) -> "Board":
-        """The board with the clock that a configuration reaches."""
+        """The board with the clocks that a configuration reaches."""
         if config.activation.floating:
             return replace(self, megahertz=self.bf16_megahertz)
-        return replace(self, megahertz=self.large_megahertz) if config.array_macs > _MANY_MACS else self
+        if config.array_macs > _MANY_MACS:
+            return replace(self, megahertz=self.large_megahertz, memory_rate=self.large_memory_rate)
+        return self
 
     @property
     def io_cycles(self) -> int:

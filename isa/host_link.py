@@ -154,9 +154,8 @@ class Identity:
 
     board: its name, of which 16 bytes are kept. config_hash: of the accelerator's configuration. isa_version: of its
     instruction set. hertz: of its clock. memory_bytes: from address 0. divisor: cycles of a bit on the line.
-    memory_rate: cycles of its memory in one of its clock. Of another version of the protocol,
-    the name and
-    `protocol` alone are known.
+    memory_rate: cycles of its memory in one of its clock. Of another version of the protocol, the name and `protocol`
+    alone are known.
     """
 
     board: str

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random, SystemRandom
 
@@ -23,6 +24,7 @@ from npukit.isa.registers import address_of
 from npukit.sim.dram import SdramDram
 
 from npukit import Session, zoo
+from npukit.board_sim.model import load_library
 from npukit.cli import main
 from tests.board_sim.served import FaultyLine, Made, served
 
@@ -73,6 +75,18 @@ def test_digits(made: Made, model: onnx.ModelProto, simulated: Session) -> None:
         sent = device.sent
         run_digits(simulated, model, device, images[4:5])
         assert device.sent > sent + 2000
+        device.close()
+
+
+def test_a_memory_at_twice_the_rate(made: Made, model: onnx.ModelProto) -> None:
+    """As larger arrays have it."""
+    board = replace(made.board, memory_rate=2)
+    fast = Made(board, made.config, load_library(board, made.config))
+    images, _, _ = zoo.digits_heldout()
+    with served(fast) as server:
+        device = SerialDevice(made.config, server.path)
+        assert device.dram == SdramDram(megahertz=board.megahertz, rate=2, io_cycles=3)
+        run_digits(Session(model, made.config, dram=device.dram), model, device, images[:2])
         device.close()
 
 
