@@ -128,18 +128,14 @@ def constrained(board: Board, config: NpuConfig, system: wiring.Component | None
         system = System(config, board.sdram, identity, io_cycles=board.io_cycles)
     top, kind = SdramBoardTop(board, system), type("Platform", (Ecp5Cells, resolve_name(board.platform)), {})
 
-    def made(byte_multipliers: int | None, *, double_rate: bool) -> tuple[Any, dict[str, str], int]:
-        """A platform, files, and how many multipliers are too many: known only when the design has been made."""
-        platform = kind(byte_multipliers, double_rate=double_rate)
+    # how many products there are is known only when the design has been made
+    platform = kind()
+    files = _files(platform, top)
+    others = platform.wide_multipliers + _inferred_products(files["il"])
+    if others + platform.byte_multipliers > board.device.multipliers:
+        most = max(0, board.device.multipliers - others)
+        platform = kind(most, double_rate=True)
         files = _files(platform, top)
-        used = platform.byte_multipliers + platform.wide_multipliers + _inferred_products(files["il"])
-        return platform, files, used - board.device.multipliers
-
-    platform, files, over = made(None, double_rate=False)
-    if over > 0:
-        platform, files, over = made(None, double_rate=True)
-    if over > 0:
-        platform, files, _ = made(max(0, platform.byte_multipliers - over), double_rate=True)
     return ConstrainedDesign(files["il"], files["lpf"], platform.pairs, platform.lut_products)
 
 

@@ -165,6 +165,7 @@ def test_shapes_of_a_bias(graphs, shape, channels) -> None:
 SHAPES: Sequence[tuple[int, ...]] = ((), (1,), (1, 1), (0,), (2,), (4,))
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("scales", SHAPES)
 @pytest.mark.parametrize("zero_points", SHAPES)
 def test_shapes_of_scales_and_zero_points(graphs, scales, zero_points) -> None:
@@ -186,6 +187,7 @@ def test_shapes_of_scales_and_zero_points(graphs, scales, zero_points) -> None:
         validate(model)
 
 
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("scale", [0.0, -0.0, -0.02, 1e-45, 1e-39, 1e-30, 1e-8, 1e8, 1e30, 3e38, np.inf, np.nan])
 @pytest.mark.parametrize("op", ["Add", "Mul", "Conv", "GlobalAveragePool", "AveragePool", "Pad", "Gelu", "Concat"])
 def test_scales_of_any_size(graphs, scale, op) -> None:

@@ -15,7 +15,7 @@ from prove import PROOFS, markdown
 
 _QUICK = {
     "tokens", "token overflow", "ports", "queue of 2", "issue", "read channels", "write channels", "rings",
-    "register writes", "register reads", "memory arbiter", "host link",
+    "register writes", "register reads", "memory arbiter", "two rates", "host link",
 }  # fmt: skip
 
 

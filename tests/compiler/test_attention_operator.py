@@ -85,6 +85,7 @@ def test_heads(seed: int, dimensions: int, heads: tuple[int, int]) -> None:
     agree(Model(seed, dimensions, heads))
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("mask", ["bool rows", "bool heads", "float rows", "float batch", "input rows", "input heads"])
 @pytest.mark.parametrize("heads", [(2, 2), (4, 2)], ids=str)
 @pytest.mark.parametrize("causal", [0, 1])

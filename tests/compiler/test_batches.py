@@ -18,6 +18,7 @@ from npukit.compare_floats import compare_floats
 SMALL = PRESETS["int8-4x4"]
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("batch", [2, 5, 16, 40])
 @pytest.mark.parametrize("size", [(1, 1), (1, 3), (2, 2), (3, 2), (4, 4)])
 @pytest.mark.parametrize(

@@ -123,6 +123,7 @@ def test_clip_that_its_quantiser_absorbs(graphs) -> None:
 # ---- two operands
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("op", ["Add", "Mul"])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("first", [False, True])
@@ -283,6 +284,7 @@ def test_names_that_the_compiler_would_take(graphs) -> None:
     graphs.agree(model, SMALL)
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("zero_point", [-5, -2, 3, 8])
 @pytest.mark.parametrize(("kernel", "factor"), [((2, 2), 1.0), ((1, 2), 2.0), ((4, 4), 0.5), ((2, 1), 0.25)])

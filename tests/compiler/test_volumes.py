@@ -77,6 +77,7 @@ class _Volume:
         return self.graph.model()
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("config", ["int8-4x4", "int8-16x16"])
 @pytest.mark.parametrize("seed", [*range(6), pytest.param(secrets.randbelow(1 << 30), id="fresh")])
 def test_random_volumes(graphs, seed, config) -> None:

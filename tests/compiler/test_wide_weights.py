@@ -30,6 +30,7 @@ def _operations(session: Session) -> list[Operation]:
     return [one.operation for one in _instructions(session) if isinstance(one, Vector)]
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("kernel", [(3, 3), (5, 2)])
 @pytest.mark.parametrize(("strides", "dilations"), [((1, 1), (1, 1)), ((2, 1), (1, 1)), ((1, 2), (2, 1))])
 @pytest.mark.parametrize("channels", [(5,), (0, 13), ()])

@@ -1,8 +1,9 @@
 """What is beside the accelerator on a board: who reaches memory, and the host's serial line."""
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, DomainRenamer, EnableInserter, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from npukit.fpga.double_rate import FAST, DoubleRateBridge
 from npukit.fpga.interconnect import MemoryArbiter
 from npukit.fpga.link import HostLink
 from npukit.fpga.uart import UartReceiver, UartTransmitter
@@ -178,7 +179,31 @@ def link(model: Model) -> None:
     model.claim("no second address", ~bus.arvalid | ~reads)
 
 
-_ARBITER, _LINK, _UART = "fpga.interconnect", "fpga.link", "fpga.uart"
+def bridge(model: Model) -> None:
+    """The model's clock is the faster one; `sync` has every second of its edges."""
+    half = model.register(lambda value: ~value, 1, "half")
+    dut = model.block(
+        "bridge",
+        DoubleRateBridge,
+        4,
+        clocked=lambda one: DomainRenamer({FAST: "sync"})(EnableInserter({"sync": half})(one)),
+    )
+    slow, fast = dut.slow, dut.fast
+    started = model.register(lambda value: value + (value != 7), 3, "started")
+    there = (started >= 4) & half
+    for channel in ("ar", "aw", "w", "r", "b"):
+        valid, ready = f"{channel}valid", f"{channel}ready"
+        here = getattr(slow, valid) & getattr(slow, ready)
+        beyond = getattr(fast, valid) & getattr(fast, ready)
+        model.claim(f"{channel}: the same handshakes", ~there | (here == beyond))
+        model.claim(f"{channel}: none in the first half", half | ~beyond)
+    second = dut.fast.arvalid
+    model.assume(slow.arvalid)
+    model.claim("in every cycle", (started < 4) | (second == half))
+    model.cover("a beat is read", there & slow.rvalid & slow.rready)
+
+
+_ARBITER, _LINK, _UART, _RATE = "fpga.interconnect", "fpga.link", "fpga.uart", "fpga.double_rate"
 PROOFS = (
     Proof(
         "memory arbiter",
@@ -201,6 +226,23 @@ PROOFS = (
                 _ARBITER,
                 "bus.bvalid.eq(memory.bvalid & (memory.bid == number))",
                 "bus.bvalid.eq(memory.bvalid)",
+            ),
+        ),
+    ),
+    Proof(
+        "two rates",
+        "A handshake of the bus is one with a memory controller at twice the clock, in the second half of each cycle.",
+        bridge,
+        12,
+        6,
+        (
+            Fault("both halves", _RATE, "other.eq(mine & second if name in gated else mine)", "other.eq(mine)"),
+            Fault("the first half", _RATE, "second.eq(turn != seen)", "second.eq(turn == seen)"),
+            Fault(
+                "answers in both",
+                _RATE,
+                'f"{channel}ready" for channel in _ANSWERED',
+                'f"{channel}ready" for channel in ()',
             ),
         ),
     ),

@@ -70,10 +70,12 @@ class Model(Elaboratable):
         """A class or function, with the fault that is looked for."""
         return self._replaced.get(one, one)
 
-    def block(self, name: str, kind: type, *arguments: Any, **named: Any) -> Any:
-        """A component as a submodule; nothing is known of its inputs."""
+    def block(
+        self, name: str, kind: type, *arguments: Any, clocked: Callable[[Any], Any] = lambda one: one, **named: Any
+    ) -> Any:
+        """A component as a submodule; nothing is known of its inputs. clocked: gives all of it the model's clock."""
         component = self.of(kind)(*arguments, **named)
-        self.m.submodules[name] = component
+        self.m.submodules[name] = clocked(component)
         for path, member, signal in component.signature.flatten(component):
             value = signal.as_value() if isinstance(signal, ValueCastable) else signal
             if member.flow == wiring.In and not isinstance(value, Const):

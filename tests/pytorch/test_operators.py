@@ -316,6 +316,7 @@ def test_every_operator_has_a_case():
     assert set(OPERATORS) <= {name.split(" ")[0] for name in CASES} | NOT_ALONE
 
 
+@pytest.mark.sample(50)
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name):
     function, makers, held = CASES[name]

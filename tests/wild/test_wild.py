@@ -33,6 +33,7 @@ _FORMS = (
 )
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", list(wild.ARCHITECTURES))
 def test_every_tensor_is_onnx_runtimes(name: str) -> None:
     # of a squeeze and its gate, ONNX Runtime's quantiser makes no operators on integers
