@@ -249,12 +249,10 @@ PRESETS: dict[str, NpuConfig] = {
     "bf16-4x4": replace(_4X4, dtype="bf16"),
     "bf16-8x8": replace(_8X8, dtype="bf16"),
     "bf16-16x16": replace(_BASE, dtype="bf16"),
-    "ulx3s-int8-16x16": replace(
-        _BASE, **(_SMALL | {"act_depth": 1024, "wgt_depth": 2048, "acc_depth": 512, "vector_lanes": 4})
-    ),
     "ulx3s-int8-8x8": replace(_8X8, **_SMALL),
     "ulx3s-int8-4x4": replace(_4X4, **_SMALL),
     "ulx3s-bf16-4x4": replace(_4X4, **_SMALL, dtype="bf16", vector_taps=1),
+    "ulx3s-int8-16x16": replace(_BASE, **(_SMALL | {"act_depth": 1024, "wgt_depth": 2048, "vector_lanes": 4})),
     "icepi-zero-int8-4x4": replace(_4X4, **(_SMALL | {"act_depth": 1024})),
 }
 """The named configurations; `int8-16x16` is the default. Those of boards begin with the board's name."""
