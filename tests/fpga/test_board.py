@@ -11,7 +11,7 @@ from amaranth.sim import Simulator
 from npukit.fpga.sdram_chip import SdramModel, SdramPins
 from npukit.fpga.system import System, identity_of
 from npukit.isa.config import PRESETS, NpuConfig
-from npukit.isa.host_link import REGISTERS, baud_of, divisor_of
+from npukit.isa.host_link import IDENTITY_WORDS, REGISTERS, baud_of, divisor_of
 from npukit.isa.instructions import encode
 from npukit.isa.registers import address_of
 from npukit.isa.sdram import SdramChip
@@ -161,7 +161,7 @@ def test_memory_and_registers() -> None:
         (2, 1, bytes(4)),
         (2, 0, data[4:8]),
         answer(expected),
-        (0, 0, struct.pack("<12I", *identity.to_words())),
+        (0, 0, struct.pack(f"<{IDENTITY_WORDS}I", *identity.to_words())),
     ]
     assert model.memory.view(np.uint8)[0x1004 : 0x1004 + 20].tobytes() == data
 
