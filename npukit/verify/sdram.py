@@ -8,6 +8,8 @@ from npukit.hw.verilog import MODULE, component_verilog
 from npukit.isa.config import NpuConfig
 from npukit.sim.dram import AnyDram, DramModel, SdramDram
 
+from npukit.errors import UsageError
+
 __all__ = ["SdramRtlDevice"]
 
 _FAST = DramModel(latency=1, read_bursts=32, write_bursts=32)
@@ -18,7 +20,9 @@ class SdramRtlDevice(RtlDevice):
     """`RtlDevice` with the SDRAM controller between the core and its memory.
 
     Raises:
-        ValueError: a bus that the controller does not have; a phase in which rows may not be closed yet.
+        ValueError: a bus that the controller does not have.
+        UsageError: a phase in which rows may not be closed yet; at
+            twice the rate a refresh interval of an even number of cycles.
         ToolError: a tool is missing or fails.
     """
 
@@ -30,7 +34,13 @@ class SdramRtlDevice(RtlDevice):
         least = least_phase(dram.times, dram.rate)
         assert dram.phase is not None and dram.io_cycles is not None
         if dram.phase < least:
-            raise ValueError(f"in hardware the refresh phase must be at least {least}, not {dram.phase}")
+            raise UsageError(f"in hardware the refresh phase must be at least {least}, not {dram.phase}")
+        interval = dram.times.refresh_interval
+        if dram.rate > 1 and interval % 2 == 0:  # a cycle of the core may never begin `phase` cycles into it
+            raise UsageError(
+                f"in hardware at twice the rate the refresh interval must be an odd number of cycles, not {interval}: "
+                "give another clock"
+            )
         core = SdramTimedCore(
             config, dram.chip, dram.megahertz, io_cycles=dram.io_cycles, phase=dram.phase, rate=dram.rate
         )

@@ -54,3 +54,5 @@ def test_what_is_refused() -> None:
         SdramDram(rate=3)
     with pytest.raises(ValueError, match="clocks up to 133 MHz, not 140"):
         SdramDram(megahertz=70.0, rate=2)
+    with pytest.raises(ValueError, match="an odd number of cycles, not 1000: give another clock"):
+        SdramRtlDevice(CONFIG, SdramDram(megahertz=64.0, rate=2, phase=400))
