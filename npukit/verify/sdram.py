@@ -3,12 +3,11 @@
 from typing import Any
 
 from npukit.driver.rtl_device import RtlDevice
+from npukit.errors import UsageError
 from npukit.hw.toolchain import needs
 from npukit.hw.verilog import MODULE, component_verilog
 from npukit.isa.config import NpuConfig
 from npukit.sim.dram import AnyDram, DramModel, SdramDram
-
-from npukit.errors import UsageError
 
 __all__ = ["SdramRtlDevice"]
 
@@ -21,8 +20,8 @@ class SdramRtlDevice(RtlDevice):
 
     Raises:
         ValueError: a bus that the controller does not have.
-        UsageError: a phase in which rows may not be closed yet; at
-            twice the rate a refresh interval of an even number of cycles.
+        UsageError: a phase in which rows may not be closed yet; at twice the rate a refresh interval of an even
+            number of cycles.
         ToolError: a tool is missing or fails.
     """
 
