@@ -72,11 +72,14 @@ def main() -> None:
     port, address, words = (*sys.argv[1:], *("0", "16")[len(sys.argv) - 2 :])
     board = Board(port)
     identity = board.ask(IDENTIFY)
-    magic, version, low, high, isa, hertz, memory, divisor = struct.unpack_from("<8I", identity)
+    magic, version, low, high, isa, hertz, memory, divisor, rate = struct.unpack_from("<9I", identity)
     if magic != 0x4C55504E:
         raise SystemExit("this is no board of npukit")
-    print(f"board {identity[32:].rstrip(bytes(1)).decode()}, configuration {low | high << 32:016x}, protocol {version}")
-    print(f"instruction set {isa}, {hertz / 1e6:g} MHz, {memory >> 20} MiB of memory, {divisor} cycles for a bit")
+    if version != 2:
+        raise SystemExit(f"the board speaks version {version} of the protocol, and this client 2")
+    print(f"board {identity[36:].rstrip(bytes(1)).decode()}, configuration {low | high << 32:016x}, protocol {version}")
+    print(f"instruction set {isa}, {hertz / 1e6:g} MHz, {divisor} cycles for a bit")
+    print(f"{memory >> 20} MiB of memory at {rate * hertz / 1e6:g} MHz")
     board.ask(OPEN)
     start = int(address, 0)
     data = board.ask(READ, start, int(words, 0))

@@ -58,7 +58,7 @@ def _same(line: str) -> str:
 
 def _shape(line: str) -> str:
     """A line without its numbers."""
-    return re.sub(r"\s*(\d[\d ]*\d|\d)", "#", _same(line))
+    return re.sub(r"\s*(\d[\d ]*\d|\d)(\.\d+)?", "#", _same(line))
 
 
 def _now(shown: str, printed: Sequence[str]) -> str:

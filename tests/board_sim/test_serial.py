@@ -134,9 +134,10 @@ def test_a_client_that_was_written_from_the_document(made: Made) -> None:
         command = [sys.executable, ROOT / "examples" / "host_link_client.py", server.path, "0x1000", "8"]
         told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
         held = server.board.memory[0x1000 // 2 : 0x1020 // 2].tobytes()
-    assert told.splitlines()[0] == f"board ulx3s, configuration {made.config.hash:016x}, protocol 1"
-    assert told.splitlines()[1] == "instruction set 2, 60 MHz, 32 MiB of memory, 4 cycles for a bit"
-    assert told.splitlines()[2:] == [f"{0x1000 + at:08x}  {held[at : at + 16].hex(' ', 4)}" for at in (0, 16)]
+    assert told.splitlines()[0] == f"board ulx3s, configuration {made.config.hash:016x}, protocol 2"
+    assert told.splitlines()[1] == "instruction set 2, 60 MHz, 4 cycles for a bit"
+    assert told.splitlines()[2] == "32 MiB of memory at 60 MHz"
+    assert told.splitlines()[3:] == [f"{0x1000 + at:08x}  {held[at : at + 16].hex(' ', 4)}" for at in (0, 16)]
     text = (ROOT / "docs" / "host-link.md").read_text()
     frames = re.findall(r"^((?:[0-9a-f]{2} )+7e)  ", text, re.MULTILINE)
     assert len(frames) == 7
