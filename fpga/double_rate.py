@@ -3,6 +3,7 @@
 from amaranth import DomainRenamer, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from npukit.fpga.register_slice import RegisterSlice
 from npukit.fpga.sdram import SdramController
 from npukit.hw.axi import axi4_signature
 
@@ -52,12 +53,17 @@ class DoubleRateBridge(wiring.Component):
 
 
 def attach_memory(m: Module, controller: SdramController, bus: wiring.PureInterface, bus_bytes: int, rate: int) -> None:
-    """Put a memory controller behind a manager's AXI4 in `sync`: in that domain, or, at the rate of 2, in `FAST`."""
+    """Put a memory controller behind a manager's AXI4 in `sync`: in that domain, or, at the rate of 2, in `FAST`.
+
+    Paths between the two have half a cycle, so nothing but a register of `sync` begins one of them, or ends it.
+    """
     if rate == 1:
         m.submodules.sdram = controller
         wiring.connect(m, bus, controller.bus)
         return
     m.submodules.sdram = DomainRenamer(FAST)(controller)
+    m.submodules.border = border = RegisterSlice(bus_bytes)
     m.submodules.bridge = bridge = DoubleRateBridge(bus_bytes)
-    wiring.connect(m, bus, bridge.slow)
+    wiring.connect(m, bus, border.manager)
+    wiring.connect(m, border.subordinate, bridge.slow)
     wiring.connect(m, bridge.fast, controller.bus)

@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 from npukit.hw.axi import OKAY, axi4_signature
 from npukit.hw.delay import delay
-from npukit.isa.sdram import READ_BUFFER, REFRESHES_LATE, WRITE_BUFFER, SdramChip
+from npukit.isa.sdram import READ_BUFFER, REFRESHES_LATE, ROW_SPACING, WRITE_BUFFER, SdramChip
 
 __all__ = ["SdramController", "sdram_signature"]
 
@@ -107,79 +107,106 @@ class SdramController(wiring.Component):
         ]
 
         longest = max(times.power_up, times.refresh_cycle, times.activate_to_column, times.mode, self._words)
-        wait = Signal(range(longest + 1), init=times.power_up)
-        """Cycles until another command may come."""
-        open_for = Signal(range(max(times.row_active, times.row_cycle) + 1))
-        """Cycles until a row may be closed."""
-        recovery = Signal(range(times.write_recovery + self._words))
-        turn = Signal(range(times.cas_latency + self._words + 1))
-        """Cycles until what was written may be closed; until the data pins are free of what was read."""
-        for counter in (wait, open_for, recovery, turn):
-            with m.If(counter != 0):
-                m.d.sync += counter.eq(counter - 1)
+        precharge = max(times.precharge, ROW_SPACING)
+        activate = max(times.activate_to_column, times.bank_to_bank, ROW_SPACING)
+        wait = _Countdown(m, "wait", max(longest, ROW_SPACING), init=times.power_up)
+        """Until another command may come."""
+        open_for = _Countdown(m, "open_for", max(times.row_active, times.row_cycle))
+        """Until a row may be closed."""
+        recovery = _Countdown(m, "recovery", times.write_recovery + self._words)
+        turn = _Countdown(m, "turn", times.cas_latency + self._words)
+        """Until what was written may be closed; until the data pins are free of what was read."""
 
+        # of the beat's bank, as it was a cycle before: what changes it is followed by a cycle without a command
         rows = Array(Signal(chip.row_bits, name=f"row_{number}") for number in range(1 << chip.bank_bits))
         is_open = Signal(1 << chip.bank_bits)
         opened, hit = Signal(), Signal()
-        m.d.comb += [
+        m.d.sync += [
             opened.eq(is_open.bit_select(requests.bank, 1)),
-            hit.eq(opened & (rows[requests.bank] == requests.row)),
+            hit.eq(rows[requests.bank] == requests.row),
         ]
 
-        late = Signal(range(REFRESHES_LATE + 1))
+        late, due = Signal(range(REFRESHES_LATE + 1)), Signal()
+        """Refreshes that are due; whether one is."""
         interval = Signal(range(times.refresh_interval), init=times.refresh_interval - 1)
-        refreshed = Signal()
+        refreshed, next_late = Signal(), Signal.like(late)
         m.d.sync += interval.eq(Mux(interval == 0, times.refresh_interval - 1, interval - 1))
         m.d.comb += self.refresh_due.eq(interval == 0)
-        m.d.sync += late.eq(late + ((interval == 0) & (late != REFRESHES_LATE)) - refreshed)
+        m.d.comb += next_late.eq(late + ((interval == 0) & (late != REFRESHES_LATE)) - refreshed)
+        m.d.sync += [late.eq(next_late), due.eq(next_late != 0)]
 
         with m.FSM():
-            with m.State("POWER"), m.If(wait == 0):
+            with m.State("POWER"), m.If(wait.over):
                 m.d.comb += [command.eq(_PRECHARGE), address.eq(_ALL_BANKS)]
-                m.d.sync += [wait.eq(times.precharge - 1), late.eq(chip.initial_refreshes)]
+                m.d.sync += [late.eq(chip.initial_refreshes), due.eq(1)]
+                wait.begin(precharge - 1)
                 m.next = "REFRESH"
-            with m.State("REFRESH"), m.If(wait == 0):
-                with m.If(late == 0):
-                    m.d.comb += [command.eq(_MODE), address.eq(exact_log2(self._words) | times.cas_latency << 4)]
-                    m.d.sync += wait.eq(times.mode - 1)
-                    m.next = "RUN"
-                with m.Else():
+            with m.State("REFRESH"), m.If(wait.over):
+                with m.If(due):
                     m.d.comb += [command.eq(_REFRESH), refreshed.eq(1)]
-                    m.d.sync += wait.eq(times.refresh_cycle - 1)
-            with m.State("RUN"), m.If(wait == 0):
-                with m.If(late != 0):
+                    wait.begin(times.refresh_cycle - 1)
+                with m.Else():
+                    m.d.comb += [command.eq(_MODE), address.eq(exact_log2(self._words) | times.cas_latency << 4)]
+                    wait.begin(times.mode - 1)
+                    m.next = "RUN"
+            with m.State("RUN"), m.If(wait.over):
+                with m.If(due):
                     with m.If(is_open == 0):
                         m.d.comb += [command.eq(_REFRESH), refreshed.eq(1)]
-                        m.d.sync += wait.eq(times.refresh_cycle - 1)
-                    with m.Elif((open_for == 0) & (recovery == 0)):
+                        wait.begin(times.refresh_cycle - 1)
+                    with m.Elif(open_for.over & recovery.over):
                         m.d.comb += [command.eq(_PRECHARGE), address.eq(_ALL_BANKS)]
-                        m.d.sync += [wait.eq(times.precharge - 1), is_open.eq(0)]
-                with m.Elif(requests.valid & hit):
+                        m.d.sync += is_open.eq(0)
+                        wait.begin(precharge - 1)
+                with m.Elif(requests.settled & opened & hit):
                     m.d.comb += address.eq(requests.column)
-                    with m.If(requests.is_write & writer.ready & (turn == 0)):
+                    with m.If(requests.is_write & writer.ready & turn.over):
                         m.d.comb += [command.eq(_WRITE), writer.go.eq(1), requests.take.eq(1)]
-                        m.d.sync += [wait.eq(self._words - 1), recovery.eq(times.write_recovery + self._words - 2)]
+                        wait.begin(self._words - 1)
+                        recovery.begin(times.write_recovery + self._words - 2)
                     with m.Elif(~requests.is_write & reader.ready):
                         m.d.comb += [command.eq(_READ), reader.go.eq(1), requests.take.eq(1)]
-                        m.d.sync += [wait.eq(self._words - 1), turn.eq(times.cas_latency + self._words)]
-                with m.Elif(requests.valid & opened):
-                    with m.If((open_for == 0) & (recovery == 0)):
+                        wait.begin(self._words - 1)
+                        turn.begin(times.cas_latency + self._words)
+                with m.Elif(requests.settled & opened):
+                    with m.If(open_for.over & recovery.over):
                         m.d.comb += command.eq(_PRECHARGE)
-                        m.d.sync += [wait.eq(times.precharge - 1), is_open.bit_select(requests.bank, 1).eq(0)]
-                with m.Elif(requests.valid):
+                        m.d.sync += is_open.bit_select(requests.bank, 1).eq(0)
+                        wait.begin(precharge - 1)
+                with m.Elif(requests.settled):
                     m.d.comb += [command.eq(_ACTIVATE), address.eq(requests.row)]
                     m.d.sync += [
-                        wait.eq(max(times.activate_to_column, times.bank_to_bank) - 1),
-                        open_for.eq(max(times.row_active, times.row_cycle - times.precharge) - 1),
                         rows[requests.bank].eq(requests.row),
                         is_open.bit_select(requests.bank, 1).eq(1),
                     ]
+                    wait.begin(activate - 1)
+                    open_for.begin(max(times.row_active, times.row_cycle - times.precharge) - 1)
         m.d.comb += [
             reader.last.eq(requests.last),
             reader.id.eq(requests.id),
             writer.last.eq(requests.last),
             writer.id.eq(requests.id),
         ]
+
+
+class _Countdown:
+    """Cycles that are left of a time, and a register that says whether none is.
+
+    Parameters:
+        most: cycles that it may have. init: after a reset.
+
+    Attributes:
+        over: no cycle is left.
+    """
+
+    def __init__(self, m: Module, name: str, most: int, init: int = 0) -> None:
+        self._m, self._left = m, Signal(range(most + 1), name=name, init=init)
+        self.over = Signal(name=f"{name}_over", init=init == 0)
+        m.d.sync += [self._left.eq(self._left - ~self.over), self.over.eq(self._left <= 1)]
+
+    def begin(self, cycles: int) -> None:
+        """From the next cycle on so many are left; where statements are added to the module, after its other ones."""
+        self._m.d.sync += [self._left.eq(cycles), self.over.eq(cycles == 0)]
 
 
 def _part(signature: wiring.Signature, names: tuple[str, ...]) -> wiring.Signature:
@@ -190,8 +217,8 @@ def _part(signature: wiring.Signature, names: tuple[str, ...]) -> wiring.Signatu
 class _Requests(wiring.Component):
     """The burst that is served, beat by beat: reads and writes by turns where both wait.
 
-    Members: `bus`: address channels. valid: bank, row, column (of a beat), is_write, last and id count; take: the next
-    beat is wanted.
+    Members: `bus`: address channels. bank, row, column (of a beat), is_write, last and id: of the burst that there is.
+    settled: there is one, and was in the cycle before; take: the next beat is wanted.
     """
 
     def __init__(self, chip: SdramChip, bus_bytes: int, id_bits: int) -> None:
@@ -202,7 +229,7 @@ class _Requests(wiring.Component):
         super().__init__(
             {
                 "bus": Out(_part(axi4_signature(bus_bytes, id_bits=id_bits), names)),
-                "valid": Out(1),
+                "settled": Out(1),
                 "is_write": Out(1),
                 "bank": Out(chip.bank_bits),
                 "row": Out(chip.row_bits),
@@ -220,25 +247,28 @@ class _Requests(wiring.Component):
         beat = Signal(exact_log2(chip.bytes) - low)
         """Address of the beat, in beats."""
         left, choose_write, words = Signal(8), Signal(), low - 1
+        valid, last = Signal(), Signal()
         m.d.comb += [
             choose_write.eq(bus.awvalid & (~bus.arvalid | ~self.is_write)),
             # neither waits for its own address to be there
-            bus.awready.eq(~self.valid & (~bus.arvalid | ~self.is_write)),
-            bus.arready.eq(~self.valid & (~bus.awvalid | self.is_write)),
+            bus.awready.eq(~valid & (~bus.arvalid | ~self.is_write)),
+            bus.arready.eq(~valid & (~bus.awvalid | self.is_write)),
             Cat(self.column[words:], self.bank, self.row).eq(beat),
-            self.last.eq(left == 0),
+            self.last.eq(last),
         ]
-        with m.If(~self.valid):
+        m.d.sync += self.settled.eq(valid & ~(self.take & last))
+        with m.If(~valid):
             with m.If(bus.awvalid | bus.arvalid):
                 m.d.sync += [
-                    self.valid.eq(1),
+                    valid.eq(1),
                     self.is_write.eq(choose_write),
                     beat.eq(Mux(choose_write, bus.awaddr, bus.araddr) >> low),
                     left.eq(Mux(choose_write, bus.awlen, bus.arlen)),
+                    last.eq(Mux(choose_write, bus.awlen, bus.arlen) == 0),
                     self.id.eq(Mux(choose_write, bus.awid, bus.arid)),
                 ]
         with m.Elif(self.take):
-            m.d.sync += [beat.eq(beat + 1), left.eq(left - 1), self.valid.eq(left != 0)]
+            m.d.sync += [beat.eq(beat + 1), left.eq(left - 1), last.eq(left == 1), valid.eq(~last)]
         return m
 
 
@@ -267,8 +297,9 @@ class _Reader(wiring.Component):
         bus, words = self.bus, self._words
         m.submodules.fifo = fifo = SyncFIFO(width=16 * words + 1 + self._id_bits, depth=READ_BUFFER)
         m.submodules.tags = tags = SyncFIFO(width=1 + self._id_bits, depth=READ_BUFFER)
-        room = Signal(range(READ_BUFFER + 1), init=READ_BUFFER)
-        m.d.sync += room.eq(room - self.go + (bus.rvalid & bus.rready))
+        room, taken_out = Signal(range(READ_BUFFER + 1), init=READ_BUFFER), bus.rvalid & bus.rready
+        # `go` is seen a cycle late: in the cycle behind it there is no other
+        m.d.sync += [room.eq(room - self.go + taken_out), self.ready.eq((room != 0) | taken_out)]
         taken = Signal(16)
         """The word that the pins had at the last edge."""
         # the READ is on the pins a cycle after `go`, and its first word in `taken` so many cycles later
@@ -282,7 +313,6 @@ class _Reader(wiring.Component):
             with m.If(index == words - 1):
                 m.d.sync += index.eq(0)
         m.d.comb += [
-            self.ready.eq(room != 0),
             tags.w_en.eq(self.go),
             tags.w_data.eq(Cat(self.last, self.id)),
             tags.r_en.eq(fifo.w_en),

@@ -7,7 +7,7 @@ Winbond W9825G6KH-6), each the slowest of the three data sheets.
 from dataclasses import dataclass
 from math import ceil
 
-__all__ = ["READ_BUFFER", "REFRESHES_LATE", "WRITE_BUFFER", "SdramChip", "SdramTimes"]
+__all__ = ["READ_BUFFER", "REFRESHES_LATE", "ROW_SPACING", "WRITE_BUFFER", "SdramChip", "SdramTimes"]
 
 READ_BUFFER = 16
 """Beats that the controller has read and the master has not taken, those on their way included."""
@@ -15,6 +15,9 @@ WRITE_BUFFER = 16
 """Beats that the master has sent and the controller has not written."""
 REFRESHES_LATE = 8
 """Refreshes that may be late, so that a long burst need not stop for one."""
+
+ROW_SPACING = 2
+"""Cycles from a command that opens or closes a row to the next one at least: rows are looked up a cycle before."""
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,11 @@ class SdramDram:
         return read + written
 
     @property
+    def _slices(self) -> int:
+        """Cycles in register slices, there and back: they are there at twice the rate."""
+        return 2 * (self.rate - 1)
+
+    @property
     def shared(self) -> bool:
         """Whether reads and writes take turns."""
         return True
@@ -170,11 +175,11 @@ class SdramDram:
         times = self.times
         assert self.io_cycles is not None
         cycles = times.activate_to_column + times.cas_latency + self.io_cycles + config.bus_bytes // 2 + 2
-        return cycles / self.rate
+        return cycles / self.rate + self._slices
 
     def response_cycles(self, config: NpuConfig) -> float:
         """Estimate of the cycles from the last beat of a write to its response."""
-        return 0
+        return self._slices
 
     def at(self, program: int, base: int) -> "SdramDram":
         """The same for a program and its data at those byte addresses, which wrap at the chip's size."""

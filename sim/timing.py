@@ -20,7 +20,7 @@ from npukit.isa.instructions import (
     Vector,
 )
 from npukit.isa.registers import COUNTERS
-from npukit.isa.sdram import READ_BUFFER, REFRESHES_LATE, WRITE_BUFFER
+from npukit.isa.sdram import READ_BUFFER, REFRESHES_LATE, ROW_SPACING, WRITE_BUFFER
 from npukit.isa.timing import Timing
 from npukit.sim.dram import AnyDram, DramModel, SdramDram
 from npukit.sim.timing_kernel import state
@@ -226,9 +226,9 @@ def _sdram(config: NpuConfig, dram: AnyDram) -> dict[str, int]:
         "rate": dram.rate,
         "first_beat": times.cas_latency + dram.io_cycles + words + 1,
         "column_wait": words - 1,
-        "activate_wait": max(times.activate_to_column, times.bank_to_bank) - 1,
+        "activate_wait": max(times.activate_to_column, times.bank_to_bank, ROW_SPACING) - 1,
         "open_wait": max(times.row_active, times.row_cycle - times.precharge) - 1,
-        "precharge_wait": times.precharge - 1,
+        "precharge_wait": max(times.precharge, ROW_SPACING) - 1,
         "refresh_wait": times.refresh_cycle - 1,
         "recovery_wait": times.write_recovery + words - 2,
         "turn_wait": times.cas_latency + words,

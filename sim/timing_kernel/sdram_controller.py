@@ -86,6 +86,7 @@ def _accept(controller, ar_valid, ar_beat, ar_left, aw_valid, aw_beat, aw_left):
     controller.write_accepted = write
     controller.read_accepted = not write
     controller.valid = True
+    controller.settled = False
     controller.is_write = write
     controller.beat = aw_beat if write else ar_beat
     controller.left = aw_left if write else ar_left
@@ -99,19 +100,20 @@ def step(machine, ar_valid, ar_beat, ar_left, aw_valid, aw_beat, aw_left, popped
     in this cycle; pushed: a write beat goes to the write buffer.
     """
     sdram, controller = machine.sdram, machine.controller
-    was_valid, waited = controller.valid, controller.wait == 0
+    was_valid, was_settled, waited = controller.valid, controller.settled, controller.wait == 0
     may_close, turned = controller.open == 0 and controller.recovery == 0, controller.turn == 0
     controller.read_accepted = False
     controller.write_accepted = False
     controller.read_goes = False
     controller.write_goes = False
     controller.last = False
-    controller.ticks = _count_down(controller)
+    controller.settled = True
+    controller.ticks = _count_down(controller) or (was_valid and not was_settled)
 
     refreshed = False
     if waited and controller.late != 0:
         refreshed = _refresh(machine, may_close)
-    elif waited and was_valid:
+    elif waited and was_valid and was_settled:
         _serve(machine, may_close, turned)
     if not was_valid and (ar_valid or aw_valid):
         _accept(controller, ar_valid, ar_beat, ar_left, aw_valid, aw_beat, aw_left)

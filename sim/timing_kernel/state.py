@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "BUSY", "CLOSED", "CYCLES", "ENGINE_COUNT", "FETCH", "FETCH_STALL", "LOAD", "LOAD_DRAM", "MATRIX", "NEVER",
-    "NOBODY", "PORTS", "READ_BEATS", "RING", "STORE", "STORE_DRAM", "VECTOR", "WRITE_BEATS", "Machine", "new_machine",
+    "NOBODY", "PORTS", "READ_BEATS", "RING", "SLICE", "STORE", "STORE_DRAM", "VECTOR", "WRITE_BEATS", "Machine", "new_machine",
     "new_program",
 ]  # fmt: skip
 
@@ -34,6 +34,8 @@ CLOSED = -1
 """In place of a bank's open row."""
 RING = 2 * max(READ_OUTSTANDING, WRITE_OUTSTANDING, READ_BUFFER)
 """Places for what is in flight on a channel: more than there can be."""
+SLICE = 2
+"""Places of a register slice between an accelerator and an SDRAM controller at twice its clock."""
 
 _NAMES = [name for name, _ in COUNTERS]
 CYCLES, FETCH_STALL, READ_BEATS, WRITE_BEATS, LOAD_DRAM, STORE_DRAM = (
@@ -267,6 +269,10 @@ class Sending:
     instruction: int
     last: bool
     """Whether the burst is its STORE's last."""
+    accepted: int
+    """Bursts of which the address was taken."""
+    finished: int
+    """Bursts that were written."""
 
 
 class Burst:
@@ -307,9 +313,10 @@ class ReadState:
     channel_end: int
     """Cycle of the latest beat (reference DRAM)."""
     beats_asked: int
-    beats_taken: int
+    beats_answered: int
+    """Beats that have left the controller."""
     beat: int
-    """Beats and the next beat of the oldest burst (SDRAM)."""
+    """The next beat of the oldest burst (SDRAM)."""
 
 
 class WriteState:
@@ -321,10 +328,28 @@ class WriteState:
     """Cycle of the latest response."""
 
 
+class AddressSlice:
+    """Addresses in a register slice: taken from the accelerator, and not accepted by the controller."""
+
+    held: int
+    beat: Annotated[Any, int, SLICE]
+    left: Annotated[Any, int, SLICE]
+    """Of each: the beat that it begins with, and its beats, less one."""
+
+
+class DataSlice:
+    """Beats in a register slice."""
+
+    held: int
+
+
 class ControllerState:
     """Registers of the SDRAM controller, and what happens in this cycle."""
 
     valid: bool
+    """Whether there is a burst."""
+    settled: bool
+    """Whether there was one in the cycle before."""
     is_write: bool
     beat: int
     left: int
@@ -371,6 +396,13 @@ class Machine:
     bursts: Annotated[Any, Burst, RING]
     beat_from: Annotated[Any, int, RING]
     """The cycle from which a beat can be taken (SDRAM)."""
+    burst_ends: Annotated[Any, int, RING]
+    """Place of the STORE that a write burst ends, or `NOBODY`, in the order of their addresses (SDRAM)."""
+    read_addresses: AddressSlice
+    write_addresses: AddressSlice
+    read_beats: DataSlice
+    write_beats: DataSlice
+    """Of an SDRAM at twice the accelerator's clock, which is behind register slices."""
     writes: WriteState
     responses: Annotated[Any, int, RING]
     """Cycles of write responses (reference DRAM)."""

@@ -4,7 +4,7 @@ from npukit.sim.compiled import njit_part
 from npukit.sim.timing_kernel.bursts import advance, begin_walk, next_burst
 from npukit.sim.timing_kernel.clock import sleep_until
 from npukit.sim.timing_kernel.schedule import end_instruction, end_reads, place, start_instruction
-from npukit.sim.timing_kernel.state import STORE, STORE_DRAM, WRITE_BEATS
+from npukit.sim.timing_kernel.state import NOBODY, RING, STORE, STORE_DRAM, WRITE_BEATS
 
 __all__ = ["begin", "end", "may_present", "send_address", "send_beat", "send_burst", "start", "started"]
 
@@ -105,6 +105,8 @@ def send_address(machine, program):
     sending.head_words = head_words
     sending.tail_words = tail_words
     sending.last = _count(machine, instruction, size, beats)
+    machine.burst_ends[sending.accepted % RING] = sending.instruction if sending.last else NOBODY
+    sending.accepted += 1
 
 
 @njit_part

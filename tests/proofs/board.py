@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from npukit.fpga.double_rate import FAST, DoubleRateBridge
 from npukit.fpga.interconnect import MemoryArbiter
 from npukit.fpga.link import HostLink
+from npukit.fpga.register_slice import RegisterSlice
 from npukit.fpga.uart import UartReceiver, UartTransmitter
 from npukit.isa.host_link import Identity
 from proofs.harness import Fault, Model, Proof
@@ -91,6 +92,38 @@ def arbiter(model: Model) -> None:
     model.claim("no address between an address and its data", ~owed | ~memory.awvalid)
     model.claim("data of the accelerator", ~(npu.wvalid & npu.wready) | (owed & ~whose & memory.wready))
     model.claim("data of the host", ~(host.wvalid & host.wready) | (owed & whose & memory.wready))
+
+
+def register_slice(model: Model) -> None:
+    """On each channel: what comes in goes out, in order and once, and there is room but for two that wait."""
+    dut = model.block("border", RegisterSlice, 4)
+    m = model.m
+    for channel, held in dut.held.items():
+        forward = channel in ("ar", "aw", "w")
+        source, sink = (dut.manager, dut.subordinate)[:: 1 if forward else -1]
+        pushes, pops = (
+            getattr(end, f"{channel}valid") & getattr(end, f"{channel}ready") for end in (source, sink)
+        )
+        arriving, leaving = (Cat(getattr(end, name) for name in dut.payload(channel)) for end in (source, sink))
+        level = Signal(range(3), name=f"{channel}_level")
+        m.d.sync += level.eq(level + pushes - pops)
+        # one that is followed: what it was, and how many are before it
+        chosen = model.free(f"{channel}_chosen", 1)
+        followed, before = Signal(name=f"{channel}_followed"), Signal(name=f"{channel}_before")
+        payload = Signal(len(arriving), name=f"{channel}_payload")
+        with m.If(pops):
+            m.d.sync += before.eq(0)
+            with m.If(before == 0):
+                m.d.sync += followed.eq(0)
+        with m.If(pushes & chosen & ~followed):
+            m.d.sync += [followed.eq(1), before.eq(level - pops), payload.eq(arriving)]
+        model.claim(f"{channel}: places in use", Cat(*held) == Mux(level == 2, 0b11, level))
+        model.claim(f"{channel}: room", getattr(source, f"{channel}ready") == (level != 2))
+        model.claim(f"{channel}: something there", getattr(sink, f"{channel}valid") == (level != 0))
+        model.claim(f"{channel}: it is there", ~followed | (before < level))
+        first, second = dut.kept[channel]
+        model.claim(f"{channel}: it is as it was", ~followed | (Mux(before, second, first) == payload))
+        model.claim(f"{channel}: the first goes", leaving == first)
 
 
 class _Line(wiring.Component):
@@ -204,6 +237,7 @@ def bridge(model: Model) -> None:
 
 
 _ARBITER, _LINK, _UART, _RATE = "fpga.interconnect", "fpga.link", "fpga.uart", "fpga.double_rate"
+_SLICE = "fpga.register_slice"
 PROOFS = (
     Proof(
         "memory arbiter",
@@ -244,6 +278,19 @@ PROOFS = (
                 'f"{channel}ready" for channel in _ANSWERED',
                 'f"{channel}ready" for channel in ()',
             ),
+        ),
+    ),
+    Proof(
+        "register slice",
+        "What comes into a register slice goes out, in order and once; it has room but for a third beat.",
+        register_slice,
+        4,
+        1,
+        (
+            Fault("one place less", _SLICE, "ready\").eq(~spare_held)", "ready\").eq(~shown_held)"),
+            Fault("overtakes", _SLICE, "Mux(spare_held, spare, arriving)", "arriving"),
+            Fault("overwrites", _SLICE, "with m.If(~stays):", "with m.If(comes):"),
+            Fault("loses the spare one", _SLICE, "stays | spare_held | comes", "stays | comes"),
         ),
     ),
     Proof(
