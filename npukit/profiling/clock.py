@@ -20,7 +20,7 @@ class Clock:
 
     Attributes:
         megahertz: above 0.
-        source: "as asked for", "the SDRAM's", "of the board NAME", or "assumed, as on the board NAME".
+        source: "as asked for", "the SDRAM's", "half the SDRAM's", "of the board NAME", or "assumed, as on the board NAME".
     """
 
     megahertz: float
@@ -50,21 +50,21 @@ class Clock:
 
 
 def clock_of(config: NpuConfig, megahertz: float | None = None, dram: AnyDram | None = None) -> Clock:
-    """The clock that is asked for, or that of an SDRAM, which the accelerator shares, or of the configuration's board,
+    """The clock that is asked for, or that for which an SDRAM was simulated, or of the configuration's board,
     or, for configurations of none, that of the ULX3S with such a datapath.
 
     Raises:
-        UsageError: a clock that is not above 0, or that is not the SDRAM's.
+        UsageError: a clock that is not above 0, or not that for which the SDRAM was simulated.
     """
     if megahertz is not None and not (isfinite(megahertz) and megahertz > 0):
         raise UsageError(f"the clock's megahertz must be above 0, not {megahertz:g}")
     if isinstance(dram, SdramDram):
         if megahertz is not None and megahertz != dram.megahertz:
             raise UsageError(
-                f"the SDRAM was simulated at {dram.megahertz:g} MHz, and the accelerator has the same clock, not "
+                f"the SDRAM was simulated beside an accelerator at {dram.megahertz:g} MHz, not "
                 f"{megahertz:g}: give the memory that clock instead (--dram-megahertz)"
             )
-        return Clock(dram.megahertz, "the SDRAM's")
+        return Clock(dram.megahertz, "the SDRAM's" if dram.rate == 1 else "half the SDRAM's")
     if megahertz is not None:
         return Clock(megahertz, "as asked for")
     board = board_with(config)

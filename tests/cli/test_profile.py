@@ -184,6 +184,7 @@ def test_clocks(npukit, digits, tmp_path: Path) -> None:
         (("--config", "icepi-zero-int8-4x4"), 50.0, "of the board icepi-zero"),
         (("--config", "int8-8x8", "--clock", 250), 250.0, "as asked for"),
         (("--config", "ulx3s-int8-8x8", "--dram", "sdram", "--dram-megahertz", 48), 48.0, "the SDRAM's"),
+        (("--config", "ulx3s-int8-16x16", "--dram", "sdram"), 50.0, "half the SDRAM's"),
     ):
         found = npukit("run", digits, "--timing-only", "--json", *options).json
         assert found["clock"]["megahertz"] == megahertz and found["clock"]["source"] == source
