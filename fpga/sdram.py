@@ -370,18 +370,19 @@ class _Writer(wiring.Component):
             bus.bid.eq(responses.r_data),
             bus.bresp.eq(OKAY),
         ]
+        going = Signal()
+        """Words of a beat follow its first one."""
+        m.d.sync += [going.eq(Mux(self.go, words > 1, count > 1)), self.dq_drive.eq(self.go | going)]
         with m.If(self.go):
-            m.d.sync += [
-                Cat(self.dq_out, self.dqm).eq(fifo.r_data[:18] ^ (0b11 << 16)),
-                rest.eq(fifo.r_data[18:]),
-                count.eq(words - 1),
-                self.dq_drive.eq(1),
-            ]
-        with m.Else():
-            m.d.sync += [
-                Cat(self.dq_out, self.dqm).eq(Mux(count != 0, rest[:18] ^ (0b11 << 16), 0)),
-                rest.eq(rest >> 18),
-                count.eq(count - (count != 0)),
-                self.dq_drive.eq(count != 0),
-            ]
+            m.d.sync += count.eq(words - 1)
+        with m.Elif(going):
+            m.d.sync += count.eq(count - 1)
+        # until the first word goes, the oldest beat's is there: what is not driven does not matter, but for the mask
+        word = Signal(18)
+        m.d.comb += word.eq(Mux(going, rest[:18], fifo.r_data[:18]))
+        m.d.sync += [
+            rest.eq(Mux(going, rest, fifo.r_data) >> 18),
+            self.dq_out.eq(word[:16]),
+            self.dqm.eq(Mux(self.go | going, ~word[16:], 0)),
+        ]
         return m

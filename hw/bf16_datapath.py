@@ -82,14 +82,15 @@ class Bf16VectorDatapath(VectorDatapath):
             own, other, bias = Signal(32, name=f"a_{k}"), Signal(32, name=f"b_{k}"), Signal(32, name=f"bias_{k}")
             if k < config.vector_lanes:
                 m.d.comb += [
-                    own.eq(self._lane(m, a, group, k, config.vector_lanes, 32)),
+                    own.eq(self._operand_lane(m, control, a, k, config.vector_lanes, 32, "single")),
                     bias.eq(self._lane(m, biases, group, k, config.vector_lanes, 32)),
                 ]
             if k < config.fma_lanes:
-                element = self._lane(m, b, group, k, config.fma_lanes, 16)
+                element = self._operand_lane(m, control, b, k, config.fma_lanes, 16, "two_source_b")
+                first = self._operand_lane(m, control, a, k, config.fma_lanes, 32, "two_source_a")
                 m.d.comb += other.eq(Cat(Const(0, 16), element))
                 with m.If(two):
-                    m.d.comb += own.eq(self._lane(m, a, group, k, config.fma_lanes, 32))
+                    m.d.comb += own.eq(first)
             single.append(own)
             second.append(other)
             factors.append(
@@ -133,14 +134,14 @@ class Bf16VectorDatapath(VectorDatapath):
 
         whole = delay_in_memory(
             m,
-            self._whole_word(m, a, self._transposed(m, control), operation, field),
+            self._whole_word(m, a.at(OPERANDS), self._transposed(m, control), operation, field),
             collect_at - OPERANDS,
             "whole_late",
         )
         self._collect(m, results, whole, collect_at)
         return m
 
-    def _lines(self, m: Module, control: Staged, a: Value, field) -> list[FunctionLane]:
+    def _lines(self, m: Module, control: Staged, a: Staged, field) -> list[FunctionLane]:
         """The lanes that look up FUNCTION's lines, which are there in `_LINES`."""
         lanes = Timing(self._config).softmax_lanes
         word, place = self.parameters.payload.data, self.parameters.payload.place
@@ -152,7 +153,7 @@ class Bf16VectorDatapath(VectorDatapath):
                 lane.write.eq(self._brings(WordKind.NUMBERS)),
                 lane.place.eq(place.index),
                 Cat(lane.slope, lane.intercept).eq(pair),
-                lane.number.eq(self._lane(m, a, control.at(OPERANDS).lane_group, k, lanes, 32)),
+                lane.number.eq(self._operand_lane(m, control, a, k, lanes, 32, "function_number")),
                 lane.indexing.eq(field("indexing")),
                 lane.step.eq(field("step").as_signed()),
                 lane.offset.eq(field("offset").as_signed()),

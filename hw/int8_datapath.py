@@ -18,7 +18,7 @@ from npukit.hw.reciprocal_root import ReciprocalRoot
 from npukit.hw.requantize import RequantizeLane
 from npukit.hw.softmax import SoftmaxLane
 from npukit.hw.two_source import TwoSourceLane, TwoSourceOperation
-from npukit.hw.vector_base import OPERANDS, WINDOW, VectorDatapath, is_one_of, lane_group_bits
+from npukit.hw.vector_base import OPERANDS, WINDOW, WORDS, VectorDatapath, is_one_of, lane_group_bits
 from npukit.hw.vector_loader import WordKind, lane_of
 from npukit.isa.config import NpuConfig
 from npukit.isa.descriptors import operations_of
@@ -61,7 +61,7 @@ class Int8VectorDatapath(VectorDatapath):
         lanes, two_lanes = config.vector_lanes, config.fma_lanes
         control = Pipeline(m).value(0, self.control, "control")
         present = control.at(OPERANDS)
-        operation, group = present.operation, present.lane_group
+        operation = present.operation
 
         descriptors = self._descriptors(m)
         a, b = self._operands(m, control)
@@ -69,15 +69,15 @@ class Int8VectorDatapath(VectorDatapath):
         # two sources
         two_source = []
         field = self._descriptor_reader(m, descriptors[present.descriptor_index], operation)
-        a_lanes = [self._lane(m, a, group, k, two_lanes, 32) for k in range(two_lanes)]
-        b_lanes = [self._lane(m, b, group, k, two_lanes, 8) for k in range(two_lanes)]
         for k in range(two_lanes):
-            two_source.append(self._two_source_lane(m, k, a_lanes[k], b_lanes[k], operation, field))
+            a_lane = self._operand_lane(m, control, a, k, two_lanes, 8, "two_source_a")
+            b_lane = self._operand_lane(m, control, b, k, two_lanes, 8, "two_source_b")
+            two_source.append(self._two_source_lane(m, k, a_lane, b_lane, operation, field))
         late_flag = delay(m, field("out_unsigned"), _COLLECT - OPERANDS, "out_unsigned")
 
         # windows and sums, to the requantisers
-        sums = self._accumulate(m, control, a)
-        single = [self._lane(m, a, group, k, lanes, 32) for k in range(lanes)]
+        single = [self._operand_lane(m, control, a, k, lanes, 32, "single") for k in range(lanes)]
+        sums = self._accumulate(m, control, single)
         requantized = []
         late = control.at(_REQUANTIZE)
         parameters = [self._parameter(m, control, word, _REQUANTIZE) for word in range(3)]
@@ -91,7 +91,7 @@ class Int8VectorDatapath(VectorDatapath):
             bias, multiplier, shift = (
                 self._lane(m, parameter, late.lane_group, k, lanes, 32) for parameter in parameters
             )
-            word = delay(m, single[k], _REQUANTIZE - OPERANDS, f"single_{k}")
+            word = delay(m, single[k], _REQUANTIZE - OPERANDS, f"single_late_{k}")
             m.d.comb += [
                 lane.accumulator.eq(Mux(direct, word, sums[k]).as_signed()),
                 lane.bias.eq(Mux(is_sum, late_field("bias"), bias).as_signed()),
@@ -112,23 +112,27 @@ class Int8VectorDatapath(VectorDatapath):
         normalized = self._normalization(m, control, a, b, field)
 
         # whole words
-        whole = self._whole_word(m, a, self._transposed(m, control), present, field)
+        early = control.at(WORDS)
+        early_field = self._descriptor_reader(m, descriptors[early.descriptor_index], early.operation)
+        whole = self._whole_word(m, a.at(WORDS), early, early_field, self._transposed(m, control), operation)
         self._collect(m, control, requantized, two_source, late_flag, passed, whole, softmax, normalized)
         return m
 
     # ---- softmax
 
-    def _softmax(self, m: Module, control: Staged, a: Value, b: Value, field) -> list[Value]:
+    def _softmax(self, m: Module, control: Staged, a: Staged, b: Staged, field) -> list[Value]:
         """What TABLE_SUM and TABLE_DIVIDE give, when results are collected: an element of each lane."""
         config, lanes = self._config, Timing(self._config).softmax_lanes
         if not lanes:
             return []
-        present = control.at(OPERANDS)
+        present, early = control.at(OPERANDS), control.at(WORDS)
         sums = present.operation == Operation.TABLE_SUM
         place = self.parameters.payload.place
         entry = self.parameters.payload.data.word_select(lane_of(config, place), 32)
-        places = Signal(8 * config.array)
-        m.d.comb += places.eq(Mux(sums, Cat(a.word_select(k, 32)[:8] for k in range(config.array)), b))
+        elements = Cat(a.at(WORDS).word_select(k, 32)[:8] for k in range(config.array))
+        places = Pipeline(m).value(
+            WORDS, Mux(early.operation == Operation.TABLE_SUM, elements, b.at(WORDS)), "softmax_places"
+        )
         is_sum = delay(m, sums, SoftmaxLane.latency, "table_sum")
         results = []
         for k in range(lanes):
@@ -137,10 +141,10 @@ class Int8VectorDatapath(VectorDatapath):
                 lane.write.eq(self._brings(WordKind.NUMBERS)),
                 lane.place.eq(place.index),
                 lane.entry.eq(entry),
-                lane.source.eq(self._lane(m, places, present.lane_group, k, lanes, 8) ^ 0x80),
+                lane.source.eq(self._operand_lane(m, control, places, k, lanes, 8, "softmax_source") ^ 0x80),
                 lane.first.eq(present.first),
                 lane.group.eq(present.lane_group),
-                lane.divisor.eq(self._lane(m, a, present.lane_group, k, lanes, 32)),
+                lane.divisor.eq(self._operand_lane(m, control, a, k, lanes, 32, "softmax_divisor")),
                 lane.factor.eq(field("factor")),
                 lane.zero_point.eq(field("zero_point").as_signed()),
                 lane.low.eq(field("low_8").as_signed()),
@@ -155,7 +159,7 @@ class Int8VectorDatapath(VectorDatapath):
 
     # ---- normalisation
 
-    def _normalization(self, m: Module, control: Staged, a: Value, b: Value, field) -> _Normalized | None:
+    def _normalization(self, m: Module, control: Staged, a: Staged, b: Staged, field) -> _Normalized | None:
         """What MOMENTS, RECIPROCAL_ROOT and NORMALIZE give, when results are collected."""
         config, lanes = self._config, Timing(self._config).normalize_lanes
         if not lanes:
@@ -168,12 +172,17 @@ class Int8VectorDatapath(VectorDatapath):
             return delay_in_memory(m, value, latency - cycles, name)
 
         m.submodules.moments = moments = Moments(lanes)
-        elements = Cat(a.word_select(k, 32)[:8] for k in range(config.array))
+        elements = Pipeline(m).value(
+            WORDS, Cat(a.at(WORDS).word_select(k, 32)[:8] for k in range(config.array)), "moments_elements"
+        )
+        word = a.at(OPERANDS)
         left = Signal(config.array, name="lanes_left")
         there = Const((1 << config.array) - 1, config.array) << field("missing")
         m.d.comb += left.eq(Mux(present.last, there[: config.array][::-1], -1))
         m.d.comb += [
-            moments.elements.eq(Cat(self._lane(m, elements, group, k, lanes, 8) for k in range(lanes))),
+            moments.elements.eq(
+                Cat(self._operand_lane(m, control, elements, k, lanes, 8, "moments_element") for k in range(lanes))
+            ),
             moments.counted.eq(Cat(self._lane(m, left, group, k, lanes, 1) for k in range(lanes))),
             moments.zero_point.eq(field("zero_point").as_signed()),
             moments.first.eq(present.first & (group == 0)),
@@ -183,8 +192,8 @@ class Int8VectorDatapath(VectorDatapath):
         m.submodules.root = root = ReciprocalRoot()
         m.d.comb += [
             root.start.eq(present.read & (operation == Operation.RECIPROCAL_ROOT)),
-            root.sum.eq(a[:32]),
-            root.squares.eq(a[32:64]),
+            root.sum.eq(word[:32]),
+            root.squares.eq(word[32:64]),
             root.count.eq(field("count")),
             root.centred.eq(field("centred")),
             root.epsilon.eq(Cat(field("epsilon_low"), field("epsilon_high"))),
@@ -193,13 +202,13 @@ class Int8VectorDatapath(VectorDatapath):
         for k in range(lanes):
             m.submodules[f"normalize_{k}"] = lane = NormalizeLane()
             m.d.comb += [
-                lane.number.eq(self._lane(m, b, group, k, lanes, 8).as_signed()),
+                lane.number.eq(self._operand_lane(m, control, b, k, lanes, 8, "normalized_number").as_signed()),
                 lane.zero_point.eq(field("zero_point").as_signed()),
                 lane.count.eq(field("count")),
                 lane.centred.eq(field("centred")),
-                lane.sum.eq(a[:24].as_signed()),
-                lane.root.eq(a[32:56]),
-                lane.shift.eq(a[56:61]),
+                lane.sum.eq(word[:24].as_signed()),
+                lane.root.eq(word[32:56]),
+                lane.shift.eq(word[56:61]),
             ]
             results.append(late(lane.result, NormalizeLane.latency, f"normalized_{k}_late"))
         return _Normalized(
@@ -272,11 +281,11 @@ class Int8VectorDatapath(VectorDatapath):
 
     # ---- windows
 
-    def _accumulate(self, m: Module, control: Staged, a: Value) -> list[Value]:
+    def _accumulate(self, m: Module, control: Staged, single: list[Value]) -> list[Value]:
         """The running sum or maximum of each lane, in the cycle after `_ADD`."""
         lanes = self._config.vector_lanes
         selected, taps = self._window(m, control), self._taps(m, control)
-        operand, adding = control.at(OPERANDS), control.at(_ADD)
+        adding = control.at(_ADD)
         maximum = adding.operation == Operation.MAX
         from_word = adding.operation == Operation.SUM
         results = []
@@ -299,8 +308,7 @@ class Int8VectorDatapath(VectorDatapath):
                 total = total + product
             term = Signal(signed(32), name=f"term_{k}")
             m.d.sync += term.eq(Mux(control.at(_TERMS).operation == Operation.MAX, best, total))
-            word = self._lane(m, a, operand.lane_group, k, lanes, 32)
-            word = delay(m, word, _ADD - OPERANDS, f"sum_operand_{k}")
+            word = delay(m, single[k], _ADD - OPERANDS, f"sum_operand_{k}")
             value = Mux(from_word, word.as_signed(), term)
             combined = Signal(signed(32), name=f"combined_{k}")
             old = self._running(m, k, adding.lane_group, adding.passing, combined)
@@ -336,24 +344,30 @@ class Int8VectorDatapath(VectorDatapath):
 
     # ---- whole words, and the end
 
-    def _whole_word(self, m: Module, a: Value, transposed: Value, present, field) -> Value:
-        """Result of the operations on whole words, with 32 bits a lane, when results are collected."""
+    def _whole_word(
+        self, m: Module, a: Value, early, early_field, transposed: Value, operation: Value
+    ) -> Value:  # fmt: skip
+        """Result of the operations on whole words, with 32 bits a lane, when results are collected.
+
+        `early` of an operation and its fields is as `a` is, in `WORDS`; the word of a tile comes a cycle later.
+        """
         config = self._config
         parts = []
         for k in range(config.array):
             word = a.word_select(k, 32).as_signed()
             part = Signal(signed(32), name=f"whole_{k}")
             m.d.comb += part.eq(word)
-            with m.If((present.operation == Operation.CONVERT) & ~present.to_acc):  # of which ACT takes eight bits
+            with m.If((early.operation == Operation.CONVERT) & ~early.to_acc):  # of which ACT takes eight bits
                 m.d.comb += part[:8].eq(Mux(word > 127, 127, Mux(word < -128, -128, word)))
-            with m.If(present.operation == Operation.FILL):
-                m.d.comb += part.eq(field("value").as_signed())
-            with m.If(present.operation == Operation.PART):
-                m.d.comb += part[:8].eq(a.word_select(k, 32).word_select(field("part"), 8))
+            with m.If(early.operation == Operation.FILL):
+                m.d.comb += part.eq(early_field("value").as_signed())
+            with m.If(early.operation == Operation.PART):
+                m.d.comb += part[:8].eq(a.word_select(k, 32).word_select(early_field("part"), 8))
+            late = delay(m, part.as_unsigned(), 1, f"whole_{k}")
             if config.transpose:
-                with m.If(present.operation == Operation.TRANSPOSE):
-                    m.d.comb += part[:8].eq(transposed.word_select(k, 8))
-            parts.append(part.as_unsigned())
+                of_tile = Mux(operation == Operation.TRANSPOSE, transposed.word_select(k, 8), late[:8])
+                late = Cat(of_tile, late[8:])
+            parts.append(late)
         return delay_in_memory(m, Cat(*parts), _COLLECT - OPERANDS, "whole_late")
 
     def _collect(

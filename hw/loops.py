@@ -1,5 +1,7 @@
 """Nested affine loops: one address a step, for any number of addresses over the same counters."""
 
+from collections.abc import Sequence
+
 from amaranth import C, Cat, Module, Mux, Signal, Value
 from amaranth.hdl import ValueLike
 from amaranth.lib import wiring
@@ -22,7 +24,7 @@ class LoopNest(wiring.Component):
     """Counters of nested loops, outermost first, and addresses that follow them.
 
     Parameters:
-        levels, addresses: how many there are. count_bits: of an index.
+        count_bits: of each level's index. addresses: how many there are.
         returns: the loops can go back to an index that was noted.
 
     Members, of each level:
@@ -46,17 +48,18 @@ class LoopNest(wiring.Component):
         returned: registers that `keep` and `restore` are about; noted: as they were at the latest `keep`.
     """
 
-    def __init__(self, levels: int, addresses: int, *, count_bits: int = 16, returns: bool = False) -> None:
-        self._levels, self._addresses, self._count_bits, self._returns = levels, addresses, count_bits, returns
+    def __init__(self, count_bits: Sequence[int], addresses: int, *, returns: bool = False) -> None:
+        self._count_bits, self._addresses, self._returns = count_bits, addresses, returns
+        levels, widest = len(count_bits), max(count_bits)
         super().__init__(
             {
                 "load": In(1),
                 "step": In(1),
-                "counts": In(count_bits).array(levels),
+                "counts": In(widest).array(levels),
                 "once": In(1).array(levels),
                 "offsets": In(ADDRESS_BITS).array(addresses),
                 "strides": In(ADDRESS_BITS).array(addresses, levels),
-                "index": Out(count_bits).array(levels),
+                "index": Out(widest).array(levels),
                 "at_start": Out(1).array(levels),
                 "at_end": Out(1, init=1).array(levels),
                 "address": Out(ADDRESS_BITS).array(addresses),
@@ -95,15 +98,16 @@ class LoopNest(wiring.Component):
     def _step(self, m: Module) -> None:
         """The innermost level that is not at its end moves, and those within it begin anew."""
         inner_done = C(1, 1)
-        for level in reversed(range(self._levels)):
+        levels = len(self._count_bits)
+        for level, bits in reversed(list(enumerate(self._count_bits))):
             with m.If(inner_done & ~self.at_end[level]):
-                following = (self.index[level] + 1)[: self._count_bits]
+                following = (self.index[level][:bits] + 1)[:bits]
                 m.d.sync += [
                     self.index[level].eq(following),
                     self.at_start[level].eq(0),
-                    self.at_end[level].eq(following == self.counts[level]),
+                    self.at_end[level].eq(following == self.counts[level][:bits]),
                 ]
-                for inner in range(level + 1, self._levels):
+                for inner in range(level + 1, levels):
                     m.d.sync += [
                         self.index[inner].eq(0),
                         self.at_start[inner].eq(1),

@@ -72,8 +72,9 @@ class MatrixEngine(wiring.Component):
         """At most one is left: registers, as the grant of ports hangs on them."""
         wgt_offset = Signal(15)
 
-        m.submodules.tiles = tiles = LoopNest(_STEP_LOOPS, 0)
-        m.submodules.words = words = LoopNest(len(_LOOPS), 2)
+        bits = [bits_for(passes - 1) if level == _PASS else len(head[name]) for level, name in enumerate(_LOOPS)]
+        m.submodules.tiles = tiles = LoopNest(bits[:_STEP_LOOPS], 0)
+        m.submodules.words = words = LoopNest(bits, 2)
         for level, name in enumerate(_LOOPS):
             if level == _PASS:
                 for nest in (words, tiles):

@@ -123,7 +123,8 @@ class StoreEngine(wiring.Component):
         latency = Timing(config).store_read_latency
         depth = latency + 1
         # reads, as far as the buffer has room for what is on its way
-        m.submodules.place = place = LoopNest(3, 1)
+        count_bits = [len(run[name]) for name in ("planes", "rows", "words")]
+        m.submodules.place = place = LoopNest(count_bits, 1)
         reading, outstanding = Signal(), Signal(range(depth + 1))
         pop = Signal()
         read = Signal()
@@ -169,7 +170,7 @@ class StoreEngine(wiring.Component):
                     m.d.sync += register.eq(self.act.data)
 
         # slots: words to beats
-        m.submodules.row = row = LoopNest(3, 1)
+        m.submodules.row = row = LoopNest(count_bits, 1)
         m.d.comb += [
             row.counts[0].eq(run.planes),
             row.counts[1].eq(run.rows),

@@ -8,7 +8,7 @@ from amaranth.lib.memory import Memory as Ram
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, ceil_log2, exact_log2
 from npukit.hw.delay import delay, payload_attributes
-from npukit.hw.pipeline import Staged
+from npukit.hw.pipeline import Pipeline, Staged
 from npukit.hw.transpose import Transposer
 from npukit.hw.vector_loader import WordKind, parameter_word
 from npukit.hw.vector_windows import window_pass, window_slot_bits
@@ -17,12 +17,14 @@ from npukit.isa.descriptors import LaneField, descriptor_lanes, table_lanes
 from npukit.isa.instructions import InstructionError, Operation
 from npukit.isa.timing import READ_LATENCY, Timing
 
-__all__ = ["OPERANDS", "WINDOW", "VectorDatapath", "is_one_of", "lane_group_bits", "stream_cycle"]
+__all__ = ["OPERANDS", "WINDOW", "WORDS", "VectorDatapath", "is_one_of", "lane_group_bits", "stream_cycle"]
 
 WINDOW = READ_LATENCY + 1
 """Cycles from a pass to the words of its window, and to their taps."""
 OPERANDS = READ_LATENCY + 2
 """Cycles from a pass to its operands, where they are single words."""
+WORDS = OPERANDS - 1
+"""To the words that they are lanes of."""
 _DESCRIPTOR_LANES = 8
 
 
@@ -219,23 +221,27 @@ class VectorDatapath(wiring.Component):
 
     # ---- operands
 
-    def _operands(self, m: Module, control: Staged) -> tuple[Value, Value]:
-        """(a, b) as they stand `OPERANDS` cycles after the first read of their word; a has 32 bits a lane."""
+    def _operands(self, m: Module, control: Staged) -> tuple[Staged, Staged]:
+        """Words of both sources, from `WORDS` on; the first has 32 bits a lane."""
         config = self._config
         returned = control.at(READ_LATENCY)
         wide = Cat(*(self._extend(m, self._element(self.a, k), f"a_{k}") for k in range(config.array)))
-        a_first = Signal(8 * config.wide_word_bytes, reset_less=True)
+        a = Signal(8 * config.wide_word_bytes, reset_less=True)
         with m.If(returned.read):
-            m.d.sync += a_first.eq(Mux(returned.from_acc, self.acc, wide))
-        a = delay(m, a_first, 1, "a")
-        # with both sources in one bank, b is read a cycle later and must stay while the next word's comes
-        b_apart = Signal(8 * config.word_bytes, reset_less=True)
-        b_after = Signal(8 * config.word_bytes, reset_less=True)
-        m.d.sync += b_apart.eq(self.b)
-        with m.If(returned.read_b & returned.same_bank):
-            m.d.sync += b_after.eq(self.b)
-        b = Mux(control.at(OPERANDS).same_bank, b_after, delay(m, b_apart, 1, "b"))
-        return a, b
+            m.d.sync += a.eq(Mux(returned.from_acc, self.acc, wide))
+        # with both sources in one bank, b is read a cycle later, and may come just when it is wanted
+        b = Signal(8 * config.word_bytes, reset_less=True)
+        with m.If(returned.read_b):
+            m.d.sync += b.eq(self.b)
+        b_now = Mux(returned.read_b & returned.same_bank, self.b, b)
+        pipeline = Pipeline(m)
+        return pipeline.value(WORDS, a, "a"), pipeline.value(WORDS, b_now, "b")
+
+    def _operand_lane(
+        self, m: Module, control: Staged, word: Staged, k: int, lanes: int, width: int, name: str
+    ) -> Value:
+        """Element `group * lanes + k` of an operand's word, in `OPERANDS`. Of the words, only lanes have a register."""
+        return delay(m, self._lane(m, word.at(WORDS), control.at(WORDS).lane_group, k, lanes, width), 1, f"{name}_{k}")
 
     def _transposed(self, m: Module, control: Staged) -> Value:
         """The words of tiles turned around, as they stand `OPERANDS` cycles after the pass that makes them."""

@@ -198,7 +198,7 @@ class VectorStream(wiring.Component):
 
     def _place(self, m: Module) -> LoopNest:
         """Loops over the results, one step a word, but where many grow together; addresses of a, b and the result."""
-        place = LoopNest(len(_LOOPS), 3, returns=Timing(self._config).sweeps)
+        place = LoopNest([len(self.front[name]) for name in _LOOPS], 3, returns=Timing(self._config).sweeps)
         m.d.comb += place.load.eq(self.start)
         for level, name in enumerate(_LOOPS):
             m.d.comb += [place.counts[level].eq(self.run[name]), place.once[level].eq(self.front[name] == 0)]

@@ -22,7 +22,7 @@ def _loops(model: Model, returns: bool) -> None:
 
     The product is defined by addition: a shadow adds the stride as the index moves, and is 0 where it begins.
     """
-    dut = model.block("loops", LoopNest, _LEVELS, 1, returns=returns)
+    dut = model.block("loops", LoopNest, [16] * _LEVELS, 1, returns=returns)
     loaded = model.register(lambda now: now | dut.load, 1, "loaded")
     begins = model.past(dut.load)
     held = Cat(Value.cast(one) for one in (*dut.counts, *dut.strides[0]))

@@ -25,7 +25,7 @@ _UNKNOWN = -1
 def run_loops(seed: str) -> None:
     """All indices in order, with their addresses, and back to a noted one."""
     for levels, addresses, returns in ((1, 1, False), (3, 2, False), (3, 3, True), (6, 2, False), (4, 0, False)):
-        dut = LoopNest(levels, addresses, returns=returns)
+        dut = LoopNest([16] * levels, addresses, returns=returns)
         bench = Bench(dut, f"{seed}/{levels}/{addresses}")
         draw = bench.random
 
