@@ -70,7 +70,7 @@ class Int8VectorDatapath(VectorDatapath):
         two_source = []
         field = self._descriptor_reader(m, descriptors[present.descriptor_index], operation)
         for k in range(two_lanes):
-            a_lane = self._operand_lane(m, control, a, k, two_lanes, 8, "two_source_a")
+            a_lane = self._operand_lane(m, control, a, k, two_lanes, 32, "two_source_a")
             b_lane = self._operand_lane(m, control, b, k, two_lanes, 8, "two_source_b")
             two_source.append(self._two_source_lane(m, k, a_lane, b_lane, operation, field))
         late_flag = delay(m, field("out_unsigned"), _COLLECT - OPERANDS, "out_unsigned")
