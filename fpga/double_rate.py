@@ -55,7 +55,8 @@ class DoubleRateBridge(wiring.Component):
 def attach_memory(m: Module, controller: SdramController, bus: wiring.PureInterface, bus_bytes: int, rate: int) -> None:
     """Put a memory controller behind a manager's AXI4 in `sync`: in that domain, or, at the rate of 2, in `FAST`.
 
-    Paths between the two have half a cycle, so nothing but a register of `sync` begins one of them, or ends it.
+    Paths between the two have half a cycle: those to the controller begin at registers of `sync`, and those back end
+    at them.
     """
     if rate == 1:
         m.submodules.sdram = controller

@@ -1,9 +1,9 @@
 """A controller for single data rate SDRAM behind AXI4.
 
 Rows stay open until another row of their bank is wanted or a refresh is due; columns of open rows follow each other
-without a gap, and reads are on their way while the next ones are asked for. One burst is served at a time, reads and
-writes by turns where both wait. Our own, because open controllers for it are written in other languages, and cores of a
-system builder bring their buses with them.
+without a gap within a burst, and reads are on their way while the next ones are asked for. One burst is served at a
+time, reads and writes by turns where both wait. Our own, because open controllers for it are written in other
+languages, and cores of a system builder bring their buses with them.
 """
 
 from amaranth import Array, Cat, Module, Mux, Signal
@@ -106,10 +106,10 @@ class SdramController(wiring.Component):
             pins.address.eq(address),
         ]
 
-        longest = max(times.power_up, times.refresh_cycle, times.activate_to_column, times.mode, self._words)
         precharge = max(times.precharge, ROW_SPACING)
         activate = max(times.activate_to_column, times.bank_to_bank, ROW_SPACING)
-        wait = _Countdown(m, "wait", max(longest, ROW_SPACING), init=times.power_up)
+        longest = max(times.power_up, times.refresh_cycle, precharge, activate, times.mode, self._words)
+        wait = _Countdown(m, "wait", longest, init=times.power_up)
         """Until another command may come."""
         open_for = _Countdown(m, "open_for", max(times.row_active, times.row_cycle))
         """Until a row may be closed."""
@@ -200,12 +200,13 @@ class _Countdown:
     """
 
     def __init__(self, m: Module, name: str, most: int, init: int = 0) -> None:
-        self._m, self._left = m, Signal(range(most + 1), name=name, init=init)
+        self._m, self._most, self._left = m, most, Signal(range(most + 1), name=name, init=init)
         self.over = Signal(name=f"{name}_over", init=init == 0)
         m.d.sync += [self._left.eq(self._left - ~self.over), self.over.eq(self._left <= 1)]
 
     def begin(self, cycles: int) -> None:
         """From the next cycle on so many are left; where statements are added to the module, after its other ones."""
+        assert 0 <= cycles <= self._most
         self._m.d.sync += [self._left.eq(cycles), self.over.eq(cycles == 0)]
 
 

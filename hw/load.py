@@ -92,7 +92,7 @@ class LoadEngine(wiring.Component):
             issued.ready.eq(start),
         ]
         # rows and columns with their borders; chip addresses and the place of a row in a beat follow
-        m.submodules.place = place = LoopNest([12, 13, 17], 2)
+        m.submodules.place = place = LoopNest([len(run.planes), len(run.rows) + 1, len(run.words) + 1], 2)
         # the last row and word that DRAM has, and those of the border behind them
         last_row, last_word, rows, words = (Signal.like(place.counts[1]) for _ in range(4))
         with m.If(start):

@@ -24,7 +24,8 @@ class LoopNest(wiring.Component):
     """Counters of nested loops, outermost first, and addresses that follow them.
 
     Parameters:
-        count_bits: of each level's index. addresses: how many there are.
+        count_bits: of each level's index, and of its count, of which higher bits are ignored.
+        addresses: how many there are.
         returns: the loops can go back to an index that was noted.
 
     Members, of each level:

@@ -240,7 +240,8 @@ class VectorDatapath(wiring.Component):
     def _operand_lane(
         self, m: Module, control: Staged, word: Staged, k: int, lanes: int, width: int, name: str
     ) -> Value:
-        """Element `group * lanes + k` of an operand's word, in `OPERANDS`. Of the words, only lanes have a register."""
+        """Element `group * lanes + k` of an operand's word, in `OPERANDS`: chosen before its register, so that the word
+        needs none."""
         return delay(m, self._lane(m, word.at(WORDS), control.at(WORDS).lane_group, k, lanes, width), 1, f"{name}_{k}")
 
     def _transposed(self, m: Module, control: Staged) -> Value:

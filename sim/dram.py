@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from npukit.isa.config import NpuConfig
-from npukit.isa.sdram import SdramChip, SdramTimes
+from npukit.isa.sdram import ROW_SPACING, SdramChip, SdramTimes
 from npukit.isa.timing import READ_OUTSTANDING, WRITE_OUTSTANDING
 
 __all__ = ["BANK_BITS", "AnyDram", "DramModel", "SdramDram", "dram_json"]
@@ -165,7 +165,7 @@ class SdramDram:
         times, words = self.times, config.bus_bytes // 2
         beats = -(-size // config.bus_bytes)
         bursts = -(-beats // config.max_burst)
-        row = times.precharge + times.activate_to_column
+        row = max(times.precharge, ROW_SPACING) + max(times.activate_to_column, ROW_SPACING)
         cycles = beats * words + bursts + row * (beats * words / (1 << self.chip.column_bits) + _OTHER_ROW)
         # a beat crosses to the accelerator's clock in each of its cycles at most
         return max(beats, cycles * (1 + (times.refresh_cycle + row) / times.refresh_interval) / self.rate)
@@ -174,7 +174,8 @@ class SdramDram:
         """Estimate of the cycles from an address to its first beat."""
         times = self.times
         assert self.io_cycles is not None
-        cycles = times.activate_to_column + times.cas_latency + self.io_cycles + config.bus_bytes // 2 + 2
+        row = max(times.activate_to_column, ROW_SPACING)
+        cycles = row + times.cas_latency + self.io_cycles + config.bus_bytes // 2 + 3
         return cycles / self.rate + self._slices
 
     def response_cycles(self, config: NpuConfig) -> float:

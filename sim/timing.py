@@ -241,7 +241,7 @@ def _sdram(config: NpuConfig, dram: AnyDram) -> dict[str, int]:
         "write_buffer": WRITE_BUFFER,
         "phase": times.refresh_interval - 1 - dram.phase,
         "program": dram.program,
-        "base": dram.base,
+        "operands": dram.base,
     }
 
 

@@ -148,7 +148,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_in(
         "hw/int8_datapath.py",
-        ("sums_of_the_second_source", "Mux(early.operation == Operation.TABLE_SUM, elements, b.at(WORDS))", "b.at(WORDS)"),
+        ("sums_of_the_second_source", "Mux(early.operation == Operation.TABLE_SUM, elements, b.at(WORDS))",
+         "b.at(WORDS)"),
         ("all_lanes_of_the_last_word", "left.eq(Mux(present.last, there[: config.array][::-1], -1))", "left.eq(-1)"),
         ("moments_begin_with_each_pass", "present.first & (group == 0)", "present.first"),
         ("root_of_each_pass", "present.read & (operation == Operation.RECIPROCAL_ROOT)",
@@ -365,7 +366,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_in(
         "hw/load.py",
         ("ring_bits", "place.address[0], run.wrap)", "place.address[0], run.wrap[:3])"),
-        ("words_of_4096", "LoopNest([12, 13, 17], 2)", "LoopNest([12, 12, 12], 2)"),
+        ("words_of_4096", "len(run.words) + 1], 2)", "12], 2)"),
         ("last_place", "issued = Queue(head.shape(), config.queue_depth)",
          "issued = Queue(head.shape(), config.queue_depth - 1)"),
     ),

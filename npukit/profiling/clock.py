@@ -20,7 +20,8 @@ class Clock:
 
     Attributes:
         megahertz: above 0.
-        source: "as asked for", "the SDRAM's", "half the SDRAM's", "of the board NAME", or "assumed, as on the board NAME".
+        source: "as asked for", "the SDRAM's", "half the SDRAM's", "of the board NAME", or "assumed, as on the board
+            NAME".
     """
 
     megahertz: float

@@ -128,5 +128,7 @@ def step(machine, ar_valid, ar_beat, ar_left, aw_valid, aw_beat, aw_left, popped
         controller.late -= 1
     if controller.wait > 0 or controller.late > 0:
         controller.ticks = True
-    controller.room += popped - controller.read_goes
-    controller.written += pushed - controller.write_goes
+    controller.room += popped
+    controller.room -= controller.read_goes
+    controller.written += pushed
+    controller.written -= controller.write_goes

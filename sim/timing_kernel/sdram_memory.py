@@ -54,7 +54,7 @@ def _read_address(machine, program):
         address, beats = fetch.next_burst(machine, program)
         return (sdram.program + address) // parameters.bus_bytes, beats
     address, _, beats, _, _ = next_burst(parameters, program[load.requesting(machine, program)], machine.load_walk)
-    return (sdram.base + address) // parameters.bus_bytes, beats
+    return (sdram.operands + address) // parameters.bus_bytes, beats
 
 
 @njit_part
@@ -62,7 +62,7 @@ def _write_address(machine, program):
     """(beat, beats) of STORE's next burst."""
     instruction = program[store.started(machine, program)]
     address, _, beats, _, _ = next_burst(machine.parameters, instruction, machine.store_walk)
-    return (machine.sdram.base + address) // machine.parameters.bus_bytes, beats
+    return (machine.sdram.operands + address) // machine.parameters.bus_bytes, beats
 
 
 @njit_part
@@ -137,8 +137,10 @@ def _through_slices(machine, program):
         _put(write_addresses, beat, beats)
         store.send_address(machine, program)
     machine.reads.beats_answered += popped
-    read_beats.held += popped - taken
-    write_beats.held += sent - pushed
+    read_beats.held += popped
+    read_beats.held -= taken
+    write_beats.held += sent
+    write_beats.held -= pushed
     if controller.read_accepted or controller.write_accepted or writing or popped or taken or sent or pushed:
         clock.changed = True
 

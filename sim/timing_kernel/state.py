@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 __all__ = [
     "BUSY", "CLOSED", "CYCLES", "ENGINE_COUNT", "FETCH", "FETCH_STALL", "LOAD", "LOAD_DRAM", "MATRIX", "NEVER",
-    "NOBODY", "PORTS", "READ_BEATS", "RING", "SLICE", "STORE", "STORE_DRAM", "VECTOR", "WRITE_BEATS", "Machine", "new_machine",
-    "new_program",
+    "NOBODY", "PORTS", "READ_BEATS", "RING", "SLICE", "STORE", "STORE_DRAM", "VECTOR", "WRITE_BEATS", "Machine",
+    "new_machine", "new_program",
 ]  # fmt: skip
 
 NEVER = np.int64(1) << 60
@@ -143,7 +143,8 @@ class Sdram:
     write_buffer: int
     phase: int
     program: int
-    base: int
+    operands: int
+    """Byte addresses (not `base`, which NumPy's records have already)."""
 
 
 # ---- what the units keep

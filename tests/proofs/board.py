@@ -101,9 +101,7 @@ def register_slice(model: Model) -> None:
     for channel, held in dut.held.items():
         forward = channel in ("ar", "aw", "w")
         source, sink = (dut.manager, dut.subordinate)[:: 1 if forward else -1]
-        pushes, pops = (
-            getattr(end, f"{channel}valid") & getattr(end, f"{channel}ready") for end in (source, sink)
-        )
+        pushes, pops = (getattr(end, f"{channel}valid") & getattr(end, f"{channel}ready") for end in (source, sink))
         arriving, leaving = (Cat(getattr(end, name) for name in dut.payload(channel)) for end in (source, sink))
         level = Signal(range(3), name=f"{channel}_level")
         m.d.sync += level.eq(level + pushes - pops)
@@ -287,7 +285,7 @@ PROOFS = (
         4,
         1,
         (
-            Fault("one place less", _SLICE, "ready\").eq(~spare_held)", "ready\").eq(~shown_held)"),
+            Fault("one place less", _SLICE, 'ready").eq(~spare_held)', 'ready").eq(~shown_held)'),
             Fault("overtakes", _SLICE, "Mux(spare_held, spare, arriving)", "arriving"),
             Fault("overwrites", _SLICE, "with m.If(~stays):", "with m.If(comes):"),
             Fault("loses the spare one", _SLICE, "stays | spare_held | comes", "stays | comes"),

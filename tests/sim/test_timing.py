@@ -558,24 +558,27 @@ SCRIPT = """
 import json, sys
 from npukit.isa.assembly import assemble
 from npukit.isa.config import NpuConfig
+from npukit.sim.dram import SdramDram
 from npukit.sim.timing_kernel import simulate as timing_kernel
 from npukit.sim.timing import simulate_timing
 
 assert not hasattr(timing_kernel.simulate, "py_func"), "numba is not disabled"
-for config, text in json.load(sys.stdin):
-    schedule = simulate_timing(NpuConfig(**config), assemble(text))
+for config, text, rate in json.load(sys.stdin):
+    schedule = simulate_timing(NpuConfig(**config), assemble(text), SdramDram(rate=rate) if rate else None)
     print(json.dumps([schedule.counters, schedule.start.tolist(), schedule.end.tolist()]))
 """
 
 
 def test_the_kernel_runs_alike_without_the_compiler(tiny: NpuConfig, programs: ModuleType) -> None:
-    cases = [(tiny, programs.sound().instructions)]
-    cases += [(tiny, programs.random_case(seed, 20).instructions) for seed in range(5)]
+    cases = [(tiny, programs.sound().instructions, 0)]
+    cases += [(tiny, programs.random_case(seed, 20).instructions, 0) for seed in range(5)]
+    # with an SDRAM at the accelerator's clock, and at twice that
+    cases += [(tiny, programs.random_case(seed, 12).instructions, rate) for seed in range(2) for rate in (1, 2)]
     # ports up to bit 63, which is the sign
     many = replace(tiny, acc_banks=16, act_banks=16)
     last = Vector(operation=Operation.COPY, a_memory=Memory.ACC, a_bank=15, out_memory=Memory.ACC, out_bank=15)
-    cases.append((many, (last, Matrix(acc_bank=15, accumulate=1), Store(bank=15), Load(bank=15), END)))
-    text = json.dumps([(config.to_dict(), disassemble(program)) for config, program in cases])
+    cases.append((many, (last, Matrix(acc_bank=15, accumulate=1), Store(bank=15), Load(bank=15), END), 0))
+    text = json.dumps([(config.to_dict(), disassemble(program), rate) for config, program, rate in cases])
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], input=text, capture_output=True, text=True, timeout=120,
         env=os.environ | {"NUMBA_DISABLE_JIT": "1"}, check=False,
@@ -583,8 +586,8 @@ def test_the_kernel_runs_alike_without_the_compiler(tiny: NpuConfig, programs: M
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == len(cases)
-    for line, (config, program) in zip(lines, cases, strict=True):
-        schedule = simulate_timing(config, program)
+    for line, (config, program, rate) in zip(lines, cases, strict=True):
+        schedule = simulate_timing(config, program, SdramDram(rate=rate) if rate else None)
         assert json.loads(line) == [schedule.counters, schedule.start.tolist(), schedule.end.tolist()]
 
 

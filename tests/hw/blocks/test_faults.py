@@ -239,7 +239,7 @@ BLOCKS: dict[str, tuple[Callable[[str], Any], tuple[Fault, ...]]] = {
                 "self.settled.eq(bus.awvalid | bus.arvalid | (valid & ~(self.take & last)))",
             ),
             Fault("takes words early", "fpga.sdram", 'self._latency + 1, "first"', 'self._latency, "first"'),
-            Fault("writes what is masked", "fpga.sdram", "fifo.r_data[:18] ^ (0b11 << 16)", "fifo.r_data[:16]"),
+            Fault("writes what is masked", "fpga.sdram", "Mux(self.go | going, ~word[16:], 0)", "0"),
         ),
     ),
 }
