@@ -107,12 +107,16 @@ class SdramBoardTop(Elaboratable):
         m.d.comb += [clock.o[0].eq(1), clock.o[1].eq(0)]
 
 
+_FEW_PRODUCTS = 4
+"""Up to so many products that a chip has no multipliers for are made of LUTs, some 130 each."""
+
+
 @dataclass(frozen=True)
 class ConstrainedDesign:
     """rtlil: with the top module `top`. constraints: pins and clocks (LPF).
 
     Where the chip has too few multipliers, shared_multipliers: those at twice the clock, for two products of the array
-    each; lut_products: products made of LUTs, where there are too few even so.
+    each; lut_products: products made of LUTs, where few are missing, or there are too few even so.
     """
 
     rtlil: str
@@ -134,7 +138,8 @@ def constrained(board: Board, config: NpuConfig, system: wiring.Component | None
     others = platform.wide_multipliers + _inferred_products(files["il"])
     if others + platform.byte_multipliers > board.device.multipliers:
         most = max(0, board.device.multipliers - others)
-        platform = kind(most, double_rate=True)
+        # a few products of LUTs cost less than a second clock, whose paths have half the time
+        platform = kind(most, double_rate=platform.byte_multipliers - most > _FEW_PRODUCTS)
         files = _files(platform, top)
     return ConstrainedDesign(files["il"], files["lpf"], platform.pairs, platform.lut_products)
 
